@@ -9,7 +9,7 @@ use umbo_types::{
     Key, LargeRef, NamespaceId, Row, StoredForm, Timestamp, UploadId, Value, Version,
 };
 
-use crate::cell::{BoundValue, blob, int, small, tiny};
+use crate::cell::{BoundValue, big, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
 
@@ -32,21 +32,24 @@ pub(crate) struct RowCells {
 }
 
 impl RowCells {
-    /// Returns the values of the statement before bucket and place.
+    /// Returns the values of the statement before bucket and place. None is null: the cluster keeps a tombstone for each
+    /// null, and warns of reads with a thousand of them.
     pub(crate) fn bound(self) -> Vec<BoundValue> {
+        let number = |cell: BoundValue| cell.or(big(0));
+        let bytes = |cell: BoundValue| cell.or(blob(&[]));
         vec![
             int(self.ttl),
-            self.version,
-            self.expires,
-            self.as_of,
-            self.by_client.then_some(CqlValue::Boolean(true)),
-            self.form,
-            self.len,
-            self.held,
-            self.value,
-            self.large,
-            self.content_type,
-            self.content_encoding,
+            number(self.version),
+            number(self.expires),
+            number(self.as_of),
+            Some(CqlValue::Boolean(self.by_client)),
+            self.form.or(tiny(0)),
+            number(self.len),
+            number(self.held),
+            bytes(self.value),
+            bytes(self.large),
+            bytes(self.content_type),
+            bytes(self.content_encoding),
         ]
     }
 }
@@ -199,6 +202,7 @@ impl WireRow {
             return Ok(None);
         };
         let number = |number: Option<i64>| number.map(i64::cast_unsigned);
+        let set = |of: Option<i64>| number(of).filter(|&number| number > 0);
         let form = StoredForm::from_code(self.form.unwrap_or_default().cast_unsigned());
         let place = StoredPlace {
             kind,
@@ -208,16 +212,17 @@ impl WireRow {
             sort: self.sk.unwrap_or_default(),
         };
         let large = self.large.as_deref().and_then(LargeRef::decode);
+        let stored = self.large.filter(|reference| !reference.is_empty());
         Ok(Some(FoundRow {
             place,
-            version: number(self.version).map(Version),
-            expires_at: number(self.expires).map(Timestamp),
-            as_of: number(self.as_of).map(Timestamp),
+            version: set(self.version).map(Version),
+            expires_at: set(self.expires).map(Timestamp),
+            as_of: set(self.as_of).map(Timestamp),
             by_client: self.by_client.unwrap_or_default(),
             form: form.map_err(|error| ClusterError::damaged(&error.to_string()))?,
             len: number(self.len).unwrap_or_default(),
             held: number(self.held).unwrap_or_default(),
-            value: self.large.or(self.value).unwrap_or_default(),
+            value: stored.or(self.value).unwrap_or_default(),
             large,
             content_type: self.content_type.unwrap_or_default(),
             content_encoding: self.content_encoding.unwrap_or_default(),
@@ -240,4 +245,15 @@ pub(crate) fn decode(answer: QueryResult) -> Result<Vec<FoundRow>, ClusterError>
         found.extend(row?.found()?);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_sets_no_column_to_null() {
+        let cells = RowCells::default().bound();
+        assert!(cells.iter().all(Option::is_some), "{cells:?}");
+    }
 }

@@ -74,6 +74,8 @@ struct QueueContents<T> {
     waiting: VecDeque<(T, WorkSize)>,
     size: WorkSize,
     was_nudged: bool,
+    /// Whether [`Queue::wake`] was called since the last time.
+    was_woken: bool,
     is_closed: bool,
     /// Whether the consumer sleeps. Waking a consumer that is awake would waste a system call.
     is_awaited: bool,
@@ -82,12 +84,14 @@ struct QueueContents<T> {
 impl<T> QueueContents<T> {
     /// Returns whether the consumer has nothing to do, and records that it waits then.
     fn is_quiet(&mut self) -> bool {
-        self.is_awaited = self.waiting.is_empty() && !self.was_nudged && !self.is_closed;
+        let has_news = self.was_nudged || self.was_woken || self.is_closed;
+        self.is_awaited = self.waiting.is_empty() && !has_news;
         self.is_awaited
     }
 
     fn taken(&mut self, work: Vec<T>) -> TakenWork<T> {
         self.is_awaited = false;
+        self.was_woken = false;
         TakenWork {
             was_nudged: std::mem::take(&mut self.was_nudged),
             is_finished: self.is_closed && work.is_empty(),
@@ -130,6 +134,7 @@ impl<T> Queue<T> {
                 waiting: VecDeque::new(),
                 size: WorkSize::default(),
                 was_nudged: false,
+                was_woken: false,
                 is_closed: false,
                 is_awaited: false,
             }),
@@ -160,7 +165,13 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Wakes the consumer without work. Returns whether the queue is still open.
+    /// Wakes the consumer, as something that it waits for may be there.
+    pub(crate) fn wake(&self) {
+        self.lock().was_woken = true;
+        self.tell();
+    }
+
+    /// Asks the consumer to open the file again. Returns whether the queue is still open.
     pub(crate) fn nudge(&self) -> bool {
         let mut state = self.lock();
         state.was_nudged = !state.is_closed;

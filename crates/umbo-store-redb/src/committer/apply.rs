@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
@@ -24,6 +25,7 @@ use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::memtable::Overlay;
 use crate::runner::Runner;
+use crate::shard::OpenShard;
 use crate::snapshot::ShardSnapshot;
 use crate::tables::ShardProgress;
 use crate::watched_file::committing;
@@ -31,7 +33,7 @@ use crate::write_log::LogMark;
 
 /// How long an apply takes in a simulation: other work comes meanwhile.
 #[cfg(feature = "simulation")]
-const SIMULATED_TIME: std::time::Duration = std::time::Duration::from_millis(30);
+const SIMULATED_TIME: Duration = Duration::from_millis(30);
 
 /// A commit of rows of the log.
 pub(crate) struct Apply {
@@ -67,12 +69,26 @@ pub(crate) struct Applied {
 pub(super) enum RunningApply {
     Thread {
         thread: JoinHandle<Applied>,
+        has_ended: Arc<AtomicBool>,
         /// Whether the committer waits for the result.
         is_awaited: Arc<AtomicBool>,
     },
     /// In a simulation: it runs when the committer asks for its result, which is there at this instant.
     #[cfg(feature = "simulation")]
-    Task(Box<Apply>, std::time::Instant),
+    Task(Box<Apply>, Instant),
+}
+
+/// Tells the committer that an apply has ended, also if it has panicked.
+struct EndOfApply {
+    has_ended: Arc<AtomicBool>,
+    shard: Arc<OpenShard>,
+}
+
+impl Drop for EndOfApply {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.shard.queue.wake();
+    }
 }
 
 impl Apply {
@@ -102,18 +118,32 @@ impl Apply {
         }
     }
 
-    /// Starts the apply.
-    pub(super) fn start(self, runner: Runner) -> Result<RunningApply, FileError> {
+    /// Starts the apply, which wakes the committer of the shard when it ends.
+    pub(super) fn start(
+        self,
+        runner: Runner,
+        shard: &Arc<OpenShard>,
+    ) -> Result<RunningApply, FileError> {
         match runner {
             Runner::Threads => {
                 let thread = std::thread::Builder::new().name("apply".to_owned());
                 let is_awaited = Arc::<AtomicBool>::default();
                 let awaited = Arc::clone(&is_awaited);
+                let has_ended = Arc::<AtomicBool>::default();
+                let end = EndOfApply {
+                    has_ended: Arc::clone(&has_ended),
+                    shard: Arc::clone(shard),
+                };
                 let thread = thread.spawn(move || {
+                    let _end = end;
                     let _place = PLACES.wait(&awaited);
                     self.run()
                 })?;
-                Ok(RunningApply::Thread { thread, is_awaited })
+                Ok(RunningApply::Thread {
+                    thread,
+                    has_ended,
+                    is_awaited,
+                })
             }
             #[cfg(feature = "simulation")]
             Runner::Tasks => {
@@ -212,16 +242,27 @@ impl RunningApply {
     /// Returns whether the result is there.
     pub(super) fn is_finished(&self) -> bool {
         match self {
-            Self::Thread { thread, .. } => thread.is_finished(),
+            Self::Thread { has_ended, .. } => has_ended.load(Ordering::Acquire),
             #[cfg(feature = "simulation")]
             Self::Task(_, ends) => *ends <= Runner::Tasks.now(),
+        }
+    }
+
+    /// Returns how long to wait for the result, or `None` if its end wakes the committer.
+    pub(super) fn left(&self, now: Instant) -> Option<Duration> {
+        match self {
+            Self::Thread { .. } => None,
+            #[cfg(feature = "simulation")]
+            Self::Task(_, ends) => Some(ends.saturating_duration_since(now)),
         }
     }
 
     /// Waits for the result.
     pub(super) fn finish(self) -> Applied {
         match self {
-            Self::Thread { thread, is_awaited } => {
+            Self::Thread {
+                thread, is_awaited, ..
+            } => {
                 PLACES.note_awaited(&is_awaited);
                 let applied = thread.join();
                 applied.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

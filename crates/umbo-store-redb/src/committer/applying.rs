@@ -76,7 +76,7 @@ impl Committer {
         let snapshot = self.shard.snapshot().below(self.logged.overlay());
         self.shard.publish(snapshot, Some(&[]));
         self.file.disk.reserve.set_open(false);
-        match apply.start(self.file.opener.runner()) {
+        match apply.start(self.file.opener.runner(), &self.shard) {
             Ok(apply) => self.logged.applying = Some(apply),
             Err(failure) => self.recover(Vec::new(), FailedCommit::before_commit(failure)),
         }

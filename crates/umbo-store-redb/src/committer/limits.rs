@@ -29,8 +29,6 @@ pub(super) const MEMTABLE_BYTES_MAX: usize = 8 << 20;
 /// How long an answer is held back for each row of its write while a memtable is full: some thousand times what an
 /// apply takes for a row, so that 64 callers of one row each are slowed in time, too.
 pub(super) const ROW_HELD_MAX: Duration = Duration::from_millis(16);
-/// How often a quiet committer looks whether an apply has ended.
-pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
 /// Longest time that an asynchronous write stays off the disk.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// How often an idle committer checks for rows that have expired.

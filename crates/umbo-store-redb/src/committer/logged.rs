@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::committer::apply::RunningApply;
 use crate::committer::limits::{
-    APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
-    ROW_HELD_MAX,
+    APPLY_BYTES, APPLY_ROWS, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX, ROW_HELD_MAX,
 };
 use crate::memtable::{Frozen, Memtable, Overlay};
 use crate::queue::WorkSize;
@@ -173,22 +172,21 @@ impl Logged {
             || self.log.as_ref().is_some_and(|log| !log.has_room())
     }
 
-    /// Returns how long to wait until the memtable has to be applied, or until an apply may have ended.
+    /// Returns how long to wait until the memtable has to be applied or its log to be flushed. An apply that ends wakes
+    /// the committer.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         if self.is_stalled() {
             return Some(Duration::ZERO);
         }
-        if self.applying.is_some() {
-            return Some(APPLY_WAKE);
-        }
-        let left = |(since, most): (Option<Instant>, Duration)| {
+        let left = |since: Option<Instant>, most: Duration| {
             Some(most.saturating_sub(now.saturating_duration_since(since?)))
         };
-        let due = [
-            (self.since, self.apply_after),
-            (self.unsynced_since, FLUSH_AFTER),
-        ];
-        due.into_iter().filter_map(left).min()
+        let apply = match &self.applying {
+            Some(apply) => apply.left(now),
+            None => left(self.since, self.apply_after),
+        };
+        let flush = left(self.unsynced_since, FLUSH_AFTER);
+        [apply, flush].into_iter().flatten().min()
     }
 
     pub(super) fn is_due(since: Option<Instant>, most: Duration, now: Instant) -> bool {

@@ -40,13 +40,15 @@ impl Backlog {
     /// Holds back the answer of a write, at most for half of the time that its caller waits still, and only until an
     /// apply has taken the rows.
     pub(crate) async fn hold(&self, size: WorkSize, deadline: Option<Deadline>) {
-        if self.held(size) < HELD_MIN {
+        // Before the look at the backlog, so that none is missed that shrinks after it.
+        let shrunk = self.has_shrunk.notified();
+        let held = self.held(size);
+        if held < HELD_MIN {
             return;
         }
-        let shrunk = self.has_shrunk.notified();
         let now = Instant::now().into_std();
         let left = deadline.map(|deadline| deadline.instant().saturating_duration_since(now) / 2);
-        let held = self.held(size).min(left.unwrap_or(HELD_MAX));
+        let held = held.min(left.unwrap_or(HELD_MAX));
         drop(timeout(held, shrunk).await);
         let held = Instant::now().into_std().saturating_duration_since(now);
         self.held_nanos
