@@ -13,6 +13,9 @@ use crate::cell::{BoundValue, big, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
 
+/// Stands for no version and no instant.
+const NO_TIME: i64 = -1;
+
 /// What a commit sets of a row: everything, so that nothing of an earlier one stays.
 #[derive(Debug, Default)]
 pub(crate) struct RowCells {
@@ -32,16 +35,17 @@ pub(crate) struct RowCells {
 }
 
 impl RowCells {
-    /// Returns the values of the statement before bucket and place. None is null: the cluster keeps a tombstone for each
-    /// null, and warns of reads with a thousand of them.
+    /// Returns the values of the statement before bucket and place. All are set, as the cluster keeps a tombstone for each
+    /// null, and warns of reads with a thousand tombstones.
     pub(crate) fn bound(self) -> Vec<BoundValue> {
+        let time = |cell: BoundValue| cell.or(Some(CqlValue::BigInt(NO_TIME)));
         let number = |cell: BoundValue| cell.or(big(0));
         let bytes = |cell: BoundValue| cell.or(blob(&[]));
         vec![
             int(self.ttl),
-            number(self.version),
-            number(self.expires),
-            number(self.as_of),
+            time(self.version),
+            time(self.expires),
+            time(self.as_of),
             Some(CqlValue::Boolean(self.by_client)),
             self.form.or(tiny(0)),
             number(self.len),
@@ -202,7 +206,7 @@ impl WireRow {
             return Ok(None);
         };
         let number = |number: Option<i64>| number.map(i64::cast_unsigned);
-        let set = |of: Option<i64>| number(of).filter(|&number| number > 0);
+        let set = |of: Option<i64>| number(of.filter(|&number| number != NO_TIME));
         let form = StoredForm::from_code(self.form.unwrap_or_default().cast_unsigned());
         let place = StoredPlace {
             kind,

@@ -69,13 +69,21 @@ pub(crate) struct TakenWork<T> {
     pub(crate) is_finished: bool,
 }
 
+/// What wakes a consumer without work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Signal {
+    #[default]
+    None,
+    Wake,
+    Nudge,
+}
+
 #[derive(Debug)]
 struct QueueContents<T> {
     waiting: VecDeque<(T, WorkSize)>,
     size: WorkSize,
-    was_nudged: bool,
-    /// Whether [`Queue::wake`] was called since the last time.
-    was_woken: bool,
+    /// The greatest since the last time.
+    signal: Signal,
     is_closed: bool,
     /// Whether the consumer sleeps. Waking a consumer that is awake would waste a system call.
     is_awaited: bool,
@@ -84,16 +92,15 @@ struct QueueContents<T> {
 impl<T> QueueContents<T> {
     /// Returns whether the consumer has nothing to do, and records that it waits then.
     fn is_quiet(&mut self) -> bool {
-        let has_news = self.was_nudged || self.was_woken || self.is_closed;
+        let has_news = self.signal != Signal::None || self.is_closed;
         self.is_awaited = self.waiting.is_empty() && !has_news;
         self.is_awaited
     }
 
     fn taken(&mut self, work: Vec<T>) -> TakenWork<T> {
         self.is_awaited = false;
-        self.was_woken = false;
         TakenWork {
-            was_nudged: std::mem::take(&mut self.was_nudged),
+            was_nudged: std::mem::take(&mut self.signal) == Signal::Nudge,
             is_finished: self.is_closed && work.is_empty(),
             work,
         }
@@ -133,8 +140,7 @@ impl<T> Queue<T> {
             state: Mutex::new(QueueContents {
                 waiting: VecDeque::new(),
                 size: WorkSize::default(),
-                was_nudged: false,
-                was_woken: false,
+                signal: Signal::None,
                 is_closed: false,
                 is_awaited: false,
             }),
@@ -165,18 +171,22 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Wakes the consumer, as something that it waits for may be there.
+    /// Wakes the consumer, which looks whether an apply has ended.
     pub(crate) fn wake(&self) {
-        self.lock().was_woken = true;
+        let mut state = self.lock();
+        state.signal = state.signal.max(Signal::Wake);
         self.tell();
     }
 
     /// Asks the consumer to open the file again. Returns whether the queue is still open.
     pub(crate) fn nudge(&self) -> bool {
         let mut state = self.lock();
-        state.was_nudged = !state.is_closed;
+        if state.is_closed {
+            return false;
+        }
+        state.signal = Signal::Nudge;
         self.tell();
-        state.was_nudged
+        true
     }
 
     /// Closes the queue for new work.

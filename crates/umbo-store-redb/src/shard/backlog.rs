@@ -40,7 +40,7 @@ impl Backlog {
     /// Holds back the answer of a write, at most for half of the time that its caller waits still, and only until an
     /// apply has taken the rows.
     pub(crate) async fn hold(&self, size: WorkSize, deadline: Option<Deadline>) {
-        // Before the look at the backlog, so that none is missed that shrinks after it.
+        // First, so that it is told of a backlog that shrinks after the look.
         let shrunk = self.has_shrunk.notified();
         let held = self.held(size);
         if held < HELD_MIN {
