@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
@@ -69,24 +69,29 @@ pub(crate) struct Applied {
 pub(super) enum RunningApply {
     Thread {
         thread: JoinHandle<Applied>,
-        has_ended: Arc<AtomicBool>,
-        /// Whether the committer waits for the result.
-        is_awaited: Arc<AtomicBool>,
+        flags: Arc<ApplyFlags>,
     },
     /// In a simulation: it runs when the committer asks for its result, which is there at this instant.
     #[cfg(feature = "simulation")]
-    Task(Box<Apply>, Instant),
+    Task(Box<Apply>, std::time::Instant),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ApplyFlags {
+    /// Whether the committer waits for the result.
+    is_awaited: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 /// Tells the committer that an apply has ended, also if it has panicked.
 struct EndOfApply {
-    has_ended: Arc<AtomicBool>,
+    flags: Arc<ApplyFlags>,
     shard: Arc<OpenShard>,
 }
 
 impl Drop for EndOfApply {
     fn drop(&mut self) {
-        self.has_ended.store(true, Ordering::Release);
+        self.flags.has_ended.store(true, Ordering::Release);
         self.shard.queue.wake();
     }
 }
@@ -127,23 +132,17 @@ impl Apply {
         match runner {
             Runner::Threads => {
                 let thread = std::thread::Builder::new().name("apply".to_owned());
-                let is_awaited = Arc::<AtomicBool>::default();
-                let awaited = Arc::clone(&is_awaited);
-                let has_ended = Arc::<AtomicBool>::default();
+                let flags = Arc::<ApplyFlags>::default();
                 let end = EndOfApply {
-                    has_ended: Arc::clone(&has_ended),
+                    flags: Arc::clone(&flags),
                     shard: Arc::clone(shard),
                 };
                 let thread = thread.spawn(move || {
-                    let _end = end;
-                    let _place = PLACES.wait(&awaited);
+                    let end = end;
+                    let _place = PLACES.wait(&end.flags.is_awaited);
                     self.run()
                 })?;
-                Ok(RunningApply::Thread {
-                    thread,
-                    has_ended,
-                    is_awaited,
-                })
+                Ok(RunningApply::Thread { thread, flags })
             }
             #[cfg(feature = "simulation")]
             Runner::Tasks => {
@@ -242,28 +241,26 @@ impl RunningApply {
     /// Returns whether the result is there.
     pub(super) fn is_finished(&self) -> bool {
         match self {
-            Self::Thread { has_ended, .. } => has_ended.load(Ordering::Acquire),
+            Self::Thread { flags, .. } => flags.has_ended.load(Ordering::Acquire),
             #[cfg(feature = "simulation")]
             Self::Task(_, ends) => *ends <= Runner::Tasks.now(),
         }
     }
 
     /// Returns how long to wait for the result, or `None` if its end wakes the committer.
-    pub(super) fn left(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn left(&self) -> Option<Duration> {
         match self {
             Self::Thread { .. } => None,
             #[cfg(feature = "simulation")]
-            Self::Task(_, ends) => Some(ends.saturating_duration_since(now)),
+            Self::Task(_, ends) => Some(ends.saturating_duration_since(Runner::Tasks.now())),
         }
     }
 
     /// Waits for the result.
     pub(super) fn finish(self) -> Applied {
         match self {
-            Self::Thread {
-                thread, is_awaited, ..
-            } => {
-                PLACES.note_awaited(&is_awaited);
+            Self::Thread { thread, flags } => {
+                PLACES.note_awaited(&flags.is_awaited);
                 let applied = thread.join();
                 applied.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }

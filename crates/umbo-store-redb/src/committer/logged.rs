@@ -182,7 +182,7 @@ impl Logged {
             Some(most.saturating_sub(now.saturating_duration_since(since?)))
         };
         let apply = match &self.applying {
-            Some(apply) => apply.left(now),
+            Some(apply) => apply.left(),
             None => left(self.since, self.apply_after),
         };
         let flush = left(self.unsynced_since, FLUSH_AFTER);
