@@ -1,4 +1,4 @@
-"""Servers that keep their rows in three nodes of Cassandra of which one is killed and comes back, under writes."""
+"""Servers that keep their rows in three nodes of Cassandra, while a node is killed and comes back, under writes."""
 
 import itertools
 import os
@@ -123,6 +123,12 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
     # Another server reads what it has heard of.
     wait_until(lambda: one.get("p0", "000014").body == b"old", "the other server has heard of it")
     check(one, old, writers)
+    # One copy of three is no quorum.
+    cluster.nodes[1].kill()
+    wait_until(lambda: servers[0].admin().get("/readyz").status == 503, "readiness says so")
+    one.put("p0", "late", b"late").problem(503, "shard-unavailable")
+    problem = servers[0].admin().get("/admin/v1/shards").json()["shards"][0]
+    assert problem["state"] == "unavailable" and "connected: 1;" in problem["reason"], problem
 
 
 def lost_nodes(server):

@@ -106,8 +106,7 @@ impl BucketEngine {
         }
         let tag = random_id()?;
         next.name(self.process, tag);
-        let mut batch = Batch::new(BatchType::Unlogged);
-        batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+        let mut batch = guarded_batch();
         let mut values = Vec::with_capacity(changes.len() + 1);
         batch.append_statement(self.statements.set_guard.clone());
         values.push(self.guard_cells(bucket, seen, &next));
@@ -119,9 +118,9 @@ impl BucketEngine {
             Err(error) if was_never_begun(&error) => return Err(error.into()),
             Ok(answer) => match is_applied(answer) {
                 Ok(applied) => Ok(applied),
-                Err(_) => self.outcome(bucket, tag).await,
+                Err(_) => self.outcome(bucket, seen, tag).await,
             },
-            Err(_) => self.outcome(bucket, tag).await,
+            Err(_) => self.outcome(bucket, seen, tag).await,
         };
         match applied {
             Ok(true) => {
@@ -135,18 +134,41 @@ impl BucketEngine {
         applied
     }
 
-    /// Asks whether a commit of this process was applied that was not answered. A serial read ends what hangs: afterwards
-    /// it is applied, or never will be.
-    async fn outcome(&self, bucket: BucketId, tag: i64) -> Result<bool, ClusterError> {
+    /// Asks whether a commit of this process was applied that was not answered. A node that stands still may begin it
+    /// once it goes on, so it counts as not applied only under another tag than `seen`.
+    async fn outcome(
+        &self,
+        bucket: BucketId,
+        seen: &Guard,
+        tag: i64,
+    ) -> Result<bool, ClusterError> {
         for asked in 0..ASKED_MAX {
             if asked > 0 {
                 tokio::time::sleep(ASKED_EVERY).await;
             }
-            if let Ok(now) = self.read_guard(bucket, true).await {
+            // A serial read ends what hangs.
+            let Ok(now) = self.read_guard(bucket, true).await else {
+                continue;
+            };
+            if now.tag != seen.tag {
                 return now.tells_of(self.process, tag).ok_or(ClusterError::InDoubt);
+            }
+            if self.rename(bucket, now).await.is_ok_and(|is_done| is_done) {
+                return Ok(false);
             }
         }
         Err(ClusterError::InDoubt)
+    }
+
+    /// Gives the guard another tag and changes nothing else, so that no earlier commit can be applied any more. Returns
+    /// false if the bucket was not as `now` any more.
+    async fn rename(&self, bucket: BucketId, now: Guard) -> Result<bool, ClusterError> {
+        let mut next = now.clone();
+        next.name(self.process, random_id()?);
+        let mut batch = guarded_batch();
+        batch.append_statement(self.statements.set_guard.clone());
+        let values = vec![self.guard_cells(bucket, &now, &next)];
+        is_applied(self.session.batch(&batch, values).await?)
     }
 
     fn guard_cells(&self, bucket: BucketId, seen: &Guard, next: &Guard) -> Vec<BoundValue> {
@@ -191,6 +213,13 @@ impl BucketEngine {
             sizes.add(dataset, size);
         }
     }
+}
+
+/// Returns an empty batch that is sent once: what is repeated says that it was not applied, although it was.
+fn guarded_batch() -> Batch {
+    let mut batch = Batch::new(BatchType::Unlogged);
+    batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+    batch
 }
 
 pub(crate) fn random_id() -> Result<i64, ClusterError> {

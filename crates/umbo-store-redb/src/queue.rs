@@ -74,7 +74,9 @@ pub(crate) struct TakenWork<T> {
 enum Signal {
     #[default]
     None,
+    /// An apply may have ended.
     Wake,
+    /// The file is to be opened again.
     Nudge,
 }
 

@@ -291,3 +291,72 @@ fn check_numbers(calls: &[Call], applied: &BTreeMap<Version, Applied>) {
         "{missing} increments more than were sent"
     );
 }
+
+mod tests {
+    use super::*;
+
+    fn call(begun: u64, what: What) -> Call {
+        let ended = begun + 1;
+        Call {
+            row: 0,
+            begun,
+            ended,
+            what,
+        }
+    }
+
+    fn wrote(begun: u64, version: u64, write: Write, value: &str) -> Call {
+        call(
+            begun,
+            What::Wrote(write, Version(version), value.to_owned()),
+        )
+    }
+
+    fn put(begun: u64, version: u64, value: &str) -> Call {
+        wrote(begun, version, Write::Put(value.to_owned()), value)
+    }
+
+    fn saw(begun: u64, version: u64, value: &str) -> Call {
+        let seen = (Version(version), value.to_owned());
+        call(begun, What::Read(Some(seen)))
+    }
+
+    fn is_refused(judge: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(judge).is_err()
+    }
+
+    #[test]
+    fn what_no_order_explains_is_found() {
+        let replaced = |over| {
+            let write = Write::Replace("c".to_owned(), (Version(over), "a".to_owned()));
+            wrote(4, 3, write, "c")
+        };
+        let unknown = call(0, What::Unknown(Write::Put("b".to_owned())));
+        check(&[put(0, 1, "a"), saw(2, 1, "a"), replaced(1)], false);
+        check(&[unknown, put(0, 1, "a"), saw(2, 2, "b")], false);
+        let wrong: [&[Call]; 5] = [
+            &[put(0, 1, "a"), put(2, 2, "b"), saw(4, 1, "a")],
+            &[put(0, 2, "a"), put(2, 1, "b")],
+            &[put(0, 1, "a"), put(2, 2, "b"), replaced(1)],
+            &[
+                call(0, What::Refused(Write::Put("b".to_owned()))),
+                saw(2, 2, "b"),
+            ],
+            &[saw(0, 1, "a"), put(2, 1, "a")],
+        ];
+        for calls in wrong {
+            assert!(is_refused(|| check(calls, false)), "{calls:?}");
+        }
+        let counts = [(0, 1, "1"), (2, 2, "3")]
+            .map(|(begun, version, number)| wrote(begun, version, Write::Increment, number));
+        assert!(is_refused(|| check(&counts, true)), "{counts:?}");
+    }
+
+    #[test]
+    fn porcupine_finds_an_old_value() {
+        let calls = [put(0, 1, "a"), put(2, 2, "b"), saw(4, 2, "b")];
+        judge_by_porcupine(calls.iter());
+        let old = [put(0, 1, "a"), put(2, 2, "b"), saw(4, 2, "a")];
+        assert!(is_refused(|| judge_by_porcupine(old.iter())));
+    }
+}

@@ -111,8 +111,10 @@ impl World {
 
     /// Replaces the version that a read has shown.
     async fn replace(&self, store: &CassandraStore, row: usize, value: String) {
-        let Ok(Some(found)) = read(store, NS, &self.rows[row]).await else {
-            return;
+        let found = match read(store, NS, &self.rows[row]).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            Err(error) => return self.note_failure(&error),
         };
         let before = String::from_utf8_lossy(&found.value.bytes).into_owned();
         let over = (found.version, before);

@@ -64,7 +64,7 @@ pub fn visit_disk(families: &mut Families<'_>, disk: DiskSpace) {
     families.single(&names::DISK_FREE, disk.free);
 }
 
-/// Shows the shard nodes of a dispatcher, and the counters of its connections to all of them.
+/// Shows the nodes of a dispatcher, and the counters of its connections to all of them, if it has such counters.
 pub fn visit_nodes(families: &mut Families<'_>, nodes: &[NodeStatus], stats: Option<&RemoteStats>) {
     let label = |node: &NodeStatus| [node.name.clone()];
     let up = nodes.iter();
