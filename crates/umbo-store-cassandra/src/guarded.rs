@@ -215,7 +215,7 @@ impl BucketEngine {
     }
 }
 
-/// Returns an empty batch that is sent once: what is repeated says that it was not applied, although it was.
+/// Returns an empty batch that is sent once: a second one says that it was not applied, although the first was.
 fn guarded_batch() -> Batch {
     let mut batch = Batch::new(BatchType::Unlogged);
     batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
