@@ -7,7 +7,7 @@ use umbo_types::{Timestamp, UploadId};
 use crate::cell::{big, blob, int, tiny};
 use crate::engine::{BucketEngine, BucketId};
 use crate::error::ClusterError;
-use crate::found::{RowCells, SizeOf, StoredPlace};
+use crate::found::{RowCells, SizeOf, StoredPlace, VALUE_OF_WALK_MAX};
 use crate::guard::{Guard, RowChange};
 use crate::needs::{place_of_record, place_of_upload};
 use crate::sizes::add_size;
@@ -193,8 +193,13 @@ impl BucketEngine {
 fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
     let StoredRow { row, as_of } = stored;
     let value = &row.value;
-    let is_large = value.large().is_some();
-    let bytes = blob(&value.bytes);
+    let [mut inline, mut apart, mut large] = [None, None, None];
+    let column = match value.large() {
+        Some(_) => &mut large,
+        None if value.bytes.len() > VALUE_OF_WALK_MAX => &mut apart,
+        None => &mut inline,
+    };
+    *column = blob(&value.bytes);
     RowCells {
         ttl: ttl(row.expires_at, now),
         version: big(row.version.0),
@@ -204,8 +209,9 @@ fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
         form: tiny(value.form.code().cast_signed()),
         len: big(value.plain_len() as u64),
         held: big(value.bytes.len() as u64),
-        value: bytes.clone().filter(|_| !is_large),
-        large: bytes.filter(|_| is_large),
+        value: inline,
+        apart,
+        large,
         content_type: blob(&value.content_type),
         content_encoding: blob(&value.content_encoding),
     }

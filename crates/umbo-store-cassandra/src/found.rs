@@ -29,6 +29,8 @@ pub(crate) struct RowCells {
     pub(crate) len: BoundValue,
     pub(crate) held: BoundValue,
     pub(crate) value: BoundValue,
+    /// The value, if it is too long for the answers of walks.
+    pub(crate) apart: BoundValue,
     pub(crate) large: BoundValue,
     pub(crate) content_type: BoundValue,
     pub(crate) content_encoding: BoundValue,
@@ -51,6 +53,7 @@ impl RowCells {
             number(self.len),
             number(self.held),
             bytes(self.value),
+            bytes(self.apart),
             bytes(self.large),
             bytes(self.content_type),
             bytes(self.content_encoding),
@@ -111,6 +114,9 @@ pub(crate) struct FoundRow {
     pub(crate) value: Bytes,
 }
 
+/// The longest value that walks read with its row, in bytes: it bounds their answers, as the cluster counts rows only.
+pub(crate) const VALUE_OF_WALK_MAX: usize = 8 << 10;
+
 /// Rows, bytes and saved bytes of a dataset in a bucket.
 pub(crate) type SizeOf = (i64, i64, i64);
 
@@ -125,6 +131,11 @@ impl FoundRow {
         let kept = self.held + beside;
         let saved = self.len.saturating_sub(kept);
         (1, (keys as u64 + kept).cast_signed(), saved.cast_signed())
+    }
+
+    /// Returns whether the row has a value that a walk leaves.
+    pub(crate) const fn is_apart(&self) -> bool {
+        self.large.is_none() && self.held > VALUE_OF_WALK_MAX as u64
     }
 
     pub(crate) fn upload(&self) -> Option<UploadId> {
@@ -197,6 +208,7 @@ struct WireRow {
     content_type: Option<Bytes>,
     content_encoding: Option<Bytes>,
     value: Option<Bytes>,
+    apart: Option<Bytes>,
 }
 
 impl WireRow {
@@ -216,7 +228,8 @@ impl WireRow {
             sort: self.sk.unwrap_or_default(),
         };
         let large = self.large.as_deref().and_then(LargeRef::decode);
-        let stored = self.large.filter(|reference| !reference.is_empty());
+        let set_bytes = |bytes: Option<Bytes>| bytes.filter(|bytes| !bytes.is_empty());
+        let stored = set_bytes(self.large).or(set_bytes(self.apart));
         Ok(Some(FoundRow {
             place,
             version: set(self.version).map(Version),

@@ -1,5 +1,7 @@
 //! Reads: rows, ranges and scans, each chunk with one query.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use scylla::value::CqlValue;
@@ -8,7 +10,7 @@ use umbo_store::{
     ChunkRequest, Page, RangeRequest, RowCollector, ScanPage, ScanRequest, SortRange, StoreError,
 };
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, MULTI_GET_BYTES_MAX, SLOTS};
-use umbo_types::{Key, NamespaceId, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::cell::{blob, int, small};
 use crate::engine::{BucketEngine, BucketId, lock};
@@ -130,17 +132,15 @@ impl BucketEngine {
             request.keys_only,
             limit,
         );
-        let found = walk.await?;
+        let mut walked = Walked::of(walk.await?, limit);
+        let now = self.clock.wall();
+        if !request.keys_only {
+            let read = self.read_apart(bucket, &mut walked, request.bytes_max, now);
+            read.await?;
+        }
         let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
         let position = |found: &FoundRow| found.place.sort.clone();
-        fill(
-            &mut chunk,
-            &found,
-            limit,
-            self.clock.wall(),
-            false,
-            position,
-        );
+        walked.fill(&mut chunk, now, false, position);
         let (rows, resume_after, touched) = chunk.finish();
         Ok(Page {
             rows,
@@ -205,15 +205,20 @@ impl BucketEngine {
                 request.keys_only,
                 limit.cast_signed(),
             );
-            let found = walk.await?;
+            let mut walked = Walked::of(walk.await?, limit);
             after = None;
-            if found.is_empty() {
+            if walked.rows.is_empty() {
                 continue;
+            }
+            let now = self.clock.wall();
+            if !request.keys_only {
+                let read = self.read_apart(bucket, &mut walked, request.bytes_max, now);
+                read.await?;
             }
             let mut chunk =
                 RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
             let position = |found: &FoundRow| found.place.clone();
-            fill(&mut chunk, &found, limit, self.clock.wall(), true, position);
+            walked.fill(&mut chunk, now, true, position);
             if number < last_bucket {
                 chunk.cut();
             }
@@ -262,28 +267,105 @@ impl BucketEngine {
     }
 }
 
-/// Fills a chunk with rows of a query with a limit; the last one it asked for only tells that there are more.
-fn fill<P>(
-    chunk: &mut RowCollector<P>,
-    found: &[FoundRow],
-    limit: u32,
-    now: umbo_types::Timestamp,
-    with_partition: bool,
-    position: impl Fn(&FoundRow) -> P,
-) {
-    let has_more = found.len() >= limit as usize;
-    let taken = found.len() - usize::from(has_more);
-    for one in &found[..taken] {
-        match one.row_ref(with_partition) {
-            Some(row) => {
-                if !chunk.visit(row, one.bytes_read(row), now, || position(one)) {
-                    return;
-                }
-            }
-            None => chunk.pass(position(one)),
+/// Rows of a walk in order.
+struct Walked {
+    rows: Vec<FoundRow>,
+    /// Whether there are rows behind them.
+    has_more: bool,
+}
+
+impl Walked {
+    /// Takes the answer of a query with a limit; the last row it asked for only tells that there are more.
+    fn of(mut rows: Vec<FoundRow>, limit: u32) -> Self {
+        let has_more = rows.len() >= limit as usize;
+        if has_more {
+            rows.pop();
+        }
+        Self { rows, has_more }
+    }
+
+    fn end_before(&mut self, at: usize) {
+        self.has_more |= at < self.rows.len();
+        self.rows.truncate(at);
+    }
+
+    /// Ends the rows with the one that fills a chunk of so many bytes, or makes it read as many as a chunk may.
+    fn end_at(&mut self, bytes_max: u32, now: Timestamp) {
+        let (mut returned, mut read) = (0, 0);
+        let fills = |row: &FoundRow| {
+            read += row.held;
+            let is_returned = row.expires_at.is_none_or(|at| at > now);
+            returned += if is_returned { row.held } else { 0 };
+            returned >= bytes_max.into() || read >= CHUNK_BYTES_MAX.into()
+        };
+        if let Some(last) = self.rows.iter().position(fills) {
+            self.end_before(last + 1);
         }
     }
-    if has_more {
-        chunk.cut();
+
+    /// Fills a chunk.
+    fn fill<P>(
+        &self,
+        chunk: &mut RowCollector<P>,
+        now: Timestamp,
+        with_partition: bool,
+        position: impl Fn(&FoundRow) -> P,
+    ) {
+        for one in &self.rows {
+            match one.row_ref(with_partition) {
+                Some(row) => {
+                    if !chunk.visit(row, one.bytes_read(row), now, || position(one)) {
+                        return;
+                    }
+                }
+                None => chunk.pass(position(one)),
+            }
+        }
+        if self.has_more {
+            chunk.cut();
+        }
+    }
+}
+
+impl BucketEngine {
+    /// Reads the values that stand apart, of rows that a chunk of so many bytes takes. The rows end before one that has
+    /// changed since they were read, so that they stay one snapshot; if that is the first, with it as it is now.
+    async fn read_apart(
+        &self,
+        bucket: BucketId,
+        walked: &mut Walked,
+        bytes_max: u32,
+        now: Timestamp,
+    ) -> Result<(), ClusterError> {
+        if !walked.rows.iter().any(FoundRow::is_apart) {
+            return Ok(());
+        }
+        walked.end_at(bytes_max, now);
+        let apart = walked.rows.iter().filter(|row| row.is_apart());
+        let places: Vec<StoredPlace> = apart.map(|row| row.place.clone()).collect();
+        let read = self.rows_at(bucket, &places, false).await?.into_iter();
+        let mut read: HashMap<StoredPlace, FoundRow> =
+            read.map(|row| (row.place.clone(), row)).collect();
+        for at in 0..walked.rows.len() {
+            let row = &mut walked.rows[at];
+            if !row.is_apart() {
+                continue;
+            }
+            let now = read.remove(&row.place);
+            if now.as_ref().is_some_and(|now| now.version == row.version) {
+                row.value = now.map(|now| now.value).unwrap_or_default();
+            } else if at > 0 {
+                walked.end_before(at);
+                break;
+            } else {
+                match now {
+                    Some(now) => *row = now,
+                    None => row.version = None,
+                }
+                walked.end_before(1);
+                break;
+            }
+        }
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, Statement};
 
 /// Number of the layout of the tables. A version that cannot read a layout refuses it.
-pub(crate) const FORMAT: i32 = 1;
+pub(crate) const FORMAT: i32 = 2;
 
 /// Kinds of the rows of a bucket.
 pub(crate) const ROW: i8 = 0;
@@ -54,7 +54,7 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
          records_epoch bigint static, records_number bigint static, due bigint static, \
          sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
          version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint, \
-         value blob, large blob, content_type blob, content_encoding blob, \
+         value blob, apart blob, large blob, content_type blob, content_encoding blob, \
          primary key ((instance, identity, bucket), kind, dataset, slot, pk, sk)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
     ),
@@ -81,7 +81,7 @@ const GUARD: [&str; 10] = [
     "runs",
 ];
 /// Columns of a row that a commit sets, in the order of `RowCells`.
-const PUT: [&str; 11] = [
+const PUT: [&str; 12] = [
     "version",
     "expires",
     "as_of",
@@ -90,19 +90,20 @@ const PUT: [&str; 11] = [
     "len",
     "held",
     "value",
+    "apart",
     "large",
     "content_type",
     "content_encoding",
 ];
 
-/// A walk through rows, with their values and without.
+/// A statement that reads rows, with their values and without.
 #[derive(Debug)]
-pub(crate) struct RowWalk {
+pub(crate) struct RowsRead {
     whole: PreparedStatement,
     keys: PreparedStatement,
 }
 
-impl RowWalk {
+impl RowsRead {
     pub(crate) const fn of(&self, keys_only: bool) -> &PreparedStatement {
         if keys_only { &self.keys } else { &self.whole }
     }
@@ -130,13 +131,14 @@ pub(crate) struct Statements {
 pub(crate) struct RowReads {
     pub(crate) get: PreparedStatement,
     /// Rows by their places.
-    pub(crate) at: RowWalk,
-    /// Rows of a partition: without and with an end, then the same from the last row on.
-    pub(crate) range: [RowWalk; 4],
+    pub(crate) at: RowsRead,
+    /// Rows of a partition: without and with an end, then the same from the last row on. All these walks leave values
+    /// that stand apart.
+    pub(crate) range: [RowsRead; 4],
     /// Rows of a dataset in the order of slots: from a slot on, and after a key.
-    pub(crate) scan: [RowWalk; 2],
+    pub(crate) scan: [RowsRead; 2],
     /// All rows of a kind.
-    pub(crate) kind: RowWalk,
+    pub(crate) kind: RowsRead,
 }
 
 /// Statements on the other tables.
@@ -184,16 +186,23 @@ impl Preparer<'_> {
         Ok(statement)
     }
 
-    async fn walk(&self, rest: &str) -> Result<RowWalk, PrepareError> {
+    /// Prepares a read of rows whose values are these columns. All answers have the same columns: `large` stands for
+    /// those that are left out.
+    async fn select(&self, values: &str, rest: &str) -> Result<PreparedStatement, PrepareError> {
         let buckets = self.table("buckets");
-        let select = |value: &str| {
-            format!("select {COLUMNS}, {value} from {buckets} where {BUCKET} and {rest}")
-        };
-        Ok(RowWalk {
-            whole: self.read(select("value")).await?,
-            // Both answers have the same columns: `large` stands twice in these.
-            keys: self.read(select("large as value")).await?,
+        let text = format!("select {COLUMNS}, {values} from {buckets} where {BUCKET} and {rest}");
+        self.read(text).await
+    }
+
+    async fn reads(&self, values: &str, rest: &str) -> Result<RowsRead, PrepareError> {
+        Ok(RowsRead {
+            whole: self.select(values, rest).await?,
+            keys: self.select("large as value, large as apart", rest).await?,
         })
+    }
+
+    async fn walk(&self, rest: &str) -> Result<RowsRead, PrepareError> {
+        self.reads("value, large as apart", rest).await
     }
 
     async fn row_reads(&self) -> Result<RowReads, PrepareError> {
@@ -201,13 +210,11 @@ impl Preparer<'_> {
         let back = "order by kind desc, dataset desc, slot desc, pk desc, sk desc";
         let slots = "(kind, dataset, slot) <= (0, ?, ?) limit ?";
         let after = "(kind, dataset, slot, pk, sk) > (0, ?, ?, ?, ?)";
-        let get = format!(
-            "select {COLUMNS}, value from {} where {BUCKET} and {PLACE}",
-            self.table("buckets")
-        );
+        let values = "value, apart";
+        let at = "(kind, dataset, slot, pk, sk) in ?";
         Ok(RowReads {
-            get: self.read(get).await?,
-            at: self.walk("(kind, dataset, slot, pk, sk) in ?").await?,
+            get: self.select(values, PLACE).await?,
+            at: self.reads(values, at).await?,
             range: [
                 self.walk(&format!("{from} limit ?")).await?,
                 self.walk(&format!("{from} and sk < ? limit ?")).await?,

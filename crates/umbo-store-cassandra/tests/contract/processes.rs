@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Condition, DatasetGroup, Idempotency, ManualClock, Mutation, RecordsCopy, RecordsKeeper as _,
-    RecordsRevision, StoreError, WriteError, WriteRequest,
+    Atomicity, ByKey as _, CallContext, Condition, DatasetGroup, Idempotency, ManualClock,
+    Mutation, RangeRequest, RecordsCopy, RecordsKeeper as _, RecordsRevision, SortRange,
+    StoreError, WriteError, WriteRequest,
 };
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
+use umbo_types::limits::CHUNK_BYTES_MAX;
 use umbo_types::{Clock as _, Key, NamespaceId, Timestamp};
 
 use crate::calls::{NS, increment, key, put, read, request, write};
@@ -255,4 +257,55 @@ async fn other_layouts_are_refused() {
         let error = error.expect_err("it is wrong").to_string();
         assert!(error.contains(text), "{error}");
     }
+}
+
+/// Values that are too long for the answers of walks are read after them; the rows of a chunk are one snapshot
+/// nevertheless, while another process overwrites all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_values_of_a_chunk_are_one_snapshot() {
+    const LEN: usize = 60_000;
+    const WRITES: u8 = 40;
+    let all = processes().await;
+    let partition = key("p").partition;
+    let rows: Vec<Key> = (b'0'..b'6')
+        .map(|row| Key::new("p", vec![row]).expect("it is short"))
+        .collect();
+    let (writer, at) = (Arc::clone(&all[1]), rows.clone());
+    let overwrite = async move {
+        for step in 0..WRITES {
+            let value = char::from(b'a' + step % 26).to_string().repeat(LEN);
+            let request = WriteRequest {
+                mutations: at.iter().map(|at| put(at, &value)).collect(),
+                atomicity: Atomicity::Partition,
+                ..request(put(&at[0], ""))
+            };
+            for answer in writer.write_rows(&CallContext::internal(), request).await {
+                answer.expect("written");
+            }
+        }
+    };
+    let writes = tokio::spawn(overwrite);
+    let (mut reads, mut longest) = (0, 0);
+    while !writes.is_finished() || reads == 0 {
+        let range = RangeRequest {
+            namespace: NS,
+            partition: partition.clone(),
+            range: SortRange::default(),
+            reverse: reads % 2 == 1,
+            rows_max: 1_000,
+            bytes_max: u32::MAX,
+            keys_only: false,
+        };
+        let page = all[0].range_of(&CallContext::internal(), &range).await;
+        let page = page.expect("it is served").rows;
+        let values: Vec<&[u8]> = page.iter().map(|row| row.value).collect();
+        assert!(page.bytes() < CHUNK_BYTES_MAX as usize + 2 * LEN);
+        assert!(values.iter().all(|value| value.len() == LEN));
+        let first = values.first().map(|value| value[0]);
+        assert!(values.iter().all(|value| Some(value[0]) == first), "a mix");
+        longest = longest.max(values.len());
+        reads += 1;
+    }
+    writes.await.expect("all are written");
+    assert_eq!(longest, CHUNK_BYTES_MAX as usize / LEN + 1, "{reads} reads");
 }
