@@ -100,6 +100,22 @@ def test_servers_share_rows_and_records(servers):
     wait_until(lambda: seen.get(path).status == 404, "the other server knows that it was removed")
 
 
+def test_what_the_engine_lacks_is_refused_by_name(server):
+    problem = server.admin().post("/admin/v1/backups").problem(501, "not-implemented")
+    assert problem["outcome"] == "not-applied" and "umbo kv export" in problem["detail"], problem
+
+
+def test_nodes_tell_of_themselves(server):
+    node = wait_until(lambda: told(server), "the node has told its version")
+    assert node["reachable"] and node["program_version"].startswith("5."), node
+    assert isinstance(node["clock_ahead_ms"], int), node
+
+
+def told(server):
+    (node,) = server.admin().get("/admin/v1/cluster").json()["nodes"]
+    return node if "program_version" in node else None
+
+
 def test_servers_are_one_fleet(servers):
     def are_live():
         listed = servers[0].admin().get("/admin/v1/fleet").json()["processes"]

@@ -167,6 +167,8 @@ error_codes! {
         "The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.";
     NotAcceptable "not-acceptable" 406 false Request "Not acceptable"
         "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
+    NotImplemented "not-implemented" 501 false Request "Not in this engine"
+        "The engine that keeps the rows does not do this. The detail says what, and what to use instead.";
     OffsetMismatch "offset-mismatch" 409 false Request "Wrong upload offset"
         "The piece does not begin where the stored bytes of the part end. Continue at the offset that Upload-Offset and the detail name.";
     Overloaded "overloaded" 503 true Shard "Shed: the shard is overloaded"
@@ -285,6 +287,7 @@ impl ErrorCode {
             | Self::TooManyReaders
             | Self::TooManyRequestsInFlight
             | Self::WriteQueueFull => ErrorKind::Shed,
+            Self::NotImplemented => ErrorKind::Refused,
             code if code.status() < 500 => ErrorKind::Refused,
             _ => ErrorKind::Failed,
         }

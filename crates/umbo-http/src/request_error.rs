@@ -108,6 +108,9 @@ pub enum RequestError {
         /// Its accepted values.
         expected: &'static str,
     },
+    /// The engine of the rows does not declare that it does this.
+    #[error("{0}")]
+    NotInEngine(&'static str),
     /// Two inputs that contradict each other.
     #[error("'{one}' and '{other}' cannot both be given")]
     Contradiction {
@@ -404,6 +407,7 @@ impl RequestError {
             | Self::UnknownHeader { .. }
             | Self::BadValue(RowError::ContentFieldTooLong(_)) => ErrorCode::InvalidHeader,
             Self::BadCursor(_) => ErrorCode::InvalidCursor,
+            Self::NotInEngine(_) => ErrorCode::NotImplemented,
             Self::UnboundedDelete => ErrorCode::UnboundedDelete,
             Self::BadBody(_) | Self::RowExpired => ErrorCode::InvalidBody,
             Self::BatchTooLarge { .. } | Self::AnswerFull => ErrorCode::BatchTooLarge,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use lru::LruCache;
 use scylla::client::session::Session;
@@ -19,6 +20,8 @@ use umbo_types::{BelievedClock, Clock, Key, NamespaceId, ShardId, Timestamp};
 use crate::cell::{BoundValue, int, small};
 use crate::error::ClusterError;
 use crate::guard::Guard;
+use crate::hedge::HedgeBudget;
+use crate::nodes::NodeReports;
 use crate::queue::BucketQueue;
 use crate::schema::Statements;
 use crate::sizes::ShardSizes;
@@ -54,6 +57,7 @@ pub(crate) struct KnownShard {
 #[derive(Debug)]
 pub(crate) struct BucketEngine {
     pub(crate) session: Session,
+    pub(crate) hedges: Arc<HedgeBudget>,
     pub(crate) statements: Statements,
     pub(crate) keyspace: String,
     pub(crate) data_center: String,
@@ -78,6 +82,8 @@ pub(crate) struct BucketEngine {
     pub(crate) records: Mutex<Option<Arc<RecordsCopy>>>,
     /// Namespaces that are in the table of namespaces.
     pub(crate) namespaces: Mutex<HashSet<NamespaceId>>,
+    /// What nodes tell of themselves.
+    pub(crate) reports: Mutex<NodeReports>,
     /// Wakes the task that reclaims.
     pub(crate) reclaim: Arc<Notify>,
 }
@@ -127,7 +133,12 @@ impl BucketEngine {
         statement: &PreparedStatement,
         cells: Vec<BoundValue>,
     ) -> Result<QueryResult, ClusterError> {
-        Ok(self.session.execute_unpaged(statement, cells).await?)
+        let begun = Instant::now();
+        let answer = self.session.execute_unpaged(statement, cells).await;
+        if statement.get_is_idempotent() {
+            self.hedges.pay(begun.elapsed());
+        }
+        Ok(answer?)
     }
 
     /// Refuses work for a fenced namespace.

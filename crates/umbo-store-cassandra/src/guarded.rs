@@ -124,7 +124,7 @@ impl BucketEngine {
         };
         match applied {
             Ok(true) => {
-                self.count_sizes(bucket, seen, &next);
+                self.count_sizes(bucket, &next);
                 self.lock_guards().put(bucket, next);
             }
             Ok(false) | Err(_) => {
@@ -203,15 +203,9 @@ impl BucketEngine {
         cells
     }
 
-    /// Counts the difference of two guards of a bucket.
-    pub(crate) fn count_sizes(&self, bucket: BucketId, before: &Guard, after: &Guard) {
-        let mut sizes = lock(&self.shard(self.shard_of(bucket)).sizes);
-        for (&dataset, &(rows, bytes, saved)) in &before.sizes {
-            sizes.add(dataset, (-rows, -bytes, -saved));
-        }
-        for (&dataset, &size) in &after.sizes {
-            sizes.add(dataset, size);
-        }
+    /// Counts a bucket as its guard has it.
+    pub(crate) fn count_sizes(&self, bucket: BucketId, guard: &Guard) {
+        lock(&self.shard(self.shard_of(bucket)).sizes).count(bucket, &guard.sizes);
     }
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod found;
 mod guard;
 mod guarded;
+mod hedge;
 mod needs;
 mod nodes;
 mod queue;

@@ -1,27 +1,89 @@
-//! The nodes of the cluster, as the connections of the driver show them.
+//! The nodes of the cluster: as the connections of the driver show them, and as each tells of itself.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use scylla::cluster::Node;
 use scylla::cluster::metadata::Strategy;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::statement::Statement;
+use scylla::value::CqlTimestamp;
 use umbo_store::NodeStatus;
+use umbo_types::Timestamp;
 
-use crate::engine::BucketEngine;
+use crate::engine::{BucketEngine, lock};
+use crate::error::ClusterError;
+
+/// How often each node is asked of itself.
+const ASKED_EVERY: Duration = Duration::from_secs(30);
+
+/// What a node tells of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeReport {
+    release: String,
+    /// Names the schema that it has.
+    schema: String,
+    /// By how much the clock of this process is ahead of its clock, at least, in microseconds.
+    clock_ahead: i64,
+}
+
+/// The last report of each node, by its address.
+pub(crate) type NodeReports = HashMap<SocketAddr, NodeReport>;
+
+/// Asks the nodes until the store is dropped.
+pub(crate) async fn ask_nodes(engine: Weak<BucketEngine>) {
+    let mut agreed = true;
+    while let Some(engine_now) = engine.upgrade() {
+        engine_now.ask_all().await;
+        let schemas = engine_now.schemas();
+        if agreed && schemas > 1 {
+            tracing::warn!(
+                schemas,
+                "the nodes of the cluster do not agree on its schema: nodetool describecluster"
+            );
+        }
+        agreed = schemas <= 1;
+        drop(engine_now);
+        tokio::time::sleep(ASKED_EVERY).await;
+    }
+}
+
+/// Returns by how much a clock that showed two times around the answer is ahead of the one that gave it, at least.
+const fn ahead_of(answer: Timestamp, (asked, answered): (Timestamp, Timestamp)) -> i64 {
+    // The answer is in milliseconds.
+    let (begin, end) = (answer.0, answer.0 + 999);
+    if asked.0 > end {
+        (asked.0 - end).cast_signed()
+    } else if answered.0 < begin {
+        -((begin - answered.0).cast_signed())
+    } else {
+        0
+    }
+}
 
 impl BucketEngine {
     /// Returns the nodes of the data center, by host.
     pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
         let state = self.session.get_cluster_state();
+        let reports = lock(&self.reports);
         let nodes = state.get_nodes_info().iter();
         let mut nodes: Vec<_> = nodes
             .filter(|node| self.is_ours(node))
-            .map(|node| NodeStatus {
-                name: node.address.ip().to_string(),
-                address: node.address.to_string(),
-                failure: (!node.is_connected()).then(|| "there is no connection to it".to_owned()),
-                map_version: None,
-                shards: Vec::new(),
-                in_flight: None,
-                clock_ahead: None,
-                program_version: None,
+            .map(|node| {
+                let report = reports.get(&at(node));
+                NodeStatus {
+                    name: node.address.ip().to_string(),
+                    address: node.address.to_string(),
+                    failure: (!node.is_connected())
+                        .then(|| "there is no connection to it".to_owned()),
+                    map_version: None,
+                    shards: Vec::new(),
+                    in_flight: None,
+                    clock_ahead: report.map(|report| report.clock_ahead),
+                    program_version: report.map(|report| report.release.clone()),
+                }
             })
             .collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -52,7 +114,70 @@ impl BucketEngine {
         })
     }
 
+    async fn ask_all(&self) {
+        let state = self.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter();
+        for node in nodes.filter(|node| self.is_ours(node) && node.is_connected()) {
+            match self.ask(node).await {
+                Ok(report) => {
+                    lock(&self.reports).insert(at(node), report);
+                }
+                Err(error) => {
+                    tracing::debug!(node = %node.address, %error, "a node tells nothing of itself");
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, node: &Arc<Node>) -> Result<NodeReport, ClusterError> {
+        let text = "select release_version, cast(schema_version as text), totimestamp(now()) from system.local";
+        let mut question = Statement::new(text);
+        question.set_is_idempotent(true);
+        let target = NodeIdentifier::Node(Arc::clone(node));
+        let target = SingleTargetLoadBalancingPolicy::new(target, None);
+        question.set_load_balancing_policy(Some(target));
+        let asked = self.clock.wall();
+        let answer = self.session.query_unpaged(question, ()).await?;
+        let around = (asked, self.clock.wall());
+        let answer = answer.into_rows_result()?;
+        let (release, schema, now) = answer.first_row::<(String, String, CqlTimestamp)>()?;
+        Ok(NodeReport {
+            release,
+            schema,
+            clock_ahead: ahead_of(Timestamp::from_millis(now.0.max(0).cast_unsigned()), around),
+        })
+    }
+
+    /// Returns how many schemas the connected nodes have.
+    fn schemas(&self) -> usize {
+        let state = self.session.get_cluster_state();
+        let reports = lock(&self.reports);
+        let nodes = state.get_nodes_info().iter();
+        let connected = nodes.filter(|node| self.is_ours(node) && node.is_connected());
+        let schemas = connected.filter_map(|node| Some(&reports.get(&at(node))?.schema));
+        schemas.collect::<HashSet<_>>().len()
+    }
+
     fn is_ours(&self, node: &Node) -> bool {
         node.datacenter.as_ref() == Some(&self.data_center)
+    }
+}
+
+fn at(node: &Node) -> SocketAddr {
+    SocketAddr::new(node.address.ip(), node.address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_ahead_by_what_the_time_of_the_answer_does_not_explain() {
+        let at = Timestamp::from_millis;
+        let answer = at(10_000);
+        assert_eq!(ahead_of(answer, (at(9_990), at(10_020))), 0);
+        assert_eq!(ahead_of(answer, (at(10_000), at(10_000))), 0);
+        assert_eq!(ahead_of(answer, (at(12_000), at(12_900))), 1_999_001);
+        assert_eq!(ahead_of(answer, (at(7_000), at(8_000))), -2_000_000);
     }
 }

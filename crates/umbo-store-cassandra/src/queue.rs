@@ -80,7 +80,7 @@ pub(crate) enum Work {
     Removal(QueuedRemoval),
     /// Binds the bucket to the copy of the records that this process knows.
     Bind(oneshot::Sender<Result<(), ClusterError>>),
-    /// Reclaims fenced rows, and uploads that are due. Answered with whether nothing is left to reclaim.
+    /// Counts the bucket, and reclaims fenced rows and uploads that are due. Answered with whether nothing is left to reclaim.
     Reclaim(oneshot::Sender<bool>),
 }
 

@@ -2,7 +2,8 @@
 //!
 //! One task of the process goes through the buckets of all namespaces, after each new copy of the records and then from
 //! time to time. The work in a bucket is in its guard: which datasets have rows, and when the next upload is due.
-//! It is done in the queue of the bucket, in steps, as any other commit.
+//! It is done in the queue of the bucket, in steps, as any other commit. There a bucket is also counted that another
+//! process has changed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl BucketEngine {
             let mut is_empty = true;
             for (bucket, guard) in self.guards_of(identity).await? {
                 is_empty &= guard.sizes.is_empty();
-                if !self.has_to_reclaim(&guard) {
+                if self.has_counted(bucket, &guard) && !self.has_to_reclaim(&guard) {
                     continue;
                 }
                 let (done, answer) = oneshot::channel();
@@ -107,6 +108,11 @@ impl BucketEngine {
             }
         }
         Ok(is_done)
+    }
+
+    fn has_counted(&self, bucket: BucketId, guard: &Guard) -> bool {
+        let sizes = lock(&self.shard(self.shard_of(bucket)).sizes);
+        sizes.has_counted(bucket, &guard.sizes)
     }
 
     fn has_to_reclaim(&self, guard: &Guard) -> bool {
@@ -133,6 +139,7 @@ impl BucketEngine {
     pub(crate) async fn reclaim_bucket(&self, bucket: BucketId) -> Result<bool, ClusterError> {
         loop {
             let seen = self.read_guard(bucket, false).await?;
+            self.count_sizes(bucket, &seen);
             let fenced = self.fenced_of(&seen).into_iter().next();
             let is_due = seen.due.is_some_and(|at| at <= self.clock.wall());
             let is_applied = match fenced {

@@ -292,6 +292,8 @@ impl Statements {
         let guard = format!("select {guard} from {buckets} where {BUCKET} limit 1");
         let mut guard_serial = with.read(guard.clone()).await?;
         guard_serial.set_consistency(Consistency::LocalSerial);
+        // A second one contends with the first.
+        guard_serial.set_is_idempotent(false);
         let set = |columns: &[&str]| columns.join(" = ?, ") + " = ?";
         let delete = |rest: &str| format!("delete from {buckets} where {BUCKET} and {rest}");
         let set_guard = format!(

@@ -12,6 +12,7 @@ use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::DefaultRetryPolicy;
 use scylla::statement::{Consistency, SerialConsistency};
 
+use crate::hedge::HedgeBudget;
 use crate::schema::{FORMAT, TABLES};
 use crate::settings::{CassandraOpenError, CassandraSettings};
 
@@ -27,12 +28,16 @@ const HEDGE: &str = "MIN(99PERCENTILE,50MS)";
 pub(crate) const PERIODIC: &str = "periodic";
 
 /// Connects, and makes keyspace and tables if they are missing.
-pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, CassandraOpenError> {
+pub(crate) async fn connect(
+    settings: &CassandraSettings,
+    hedges: Arc<HedgeBudget>,
+) -> Result<Session, CassandraOpenError> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .serial_consistency(Some(SerialConsistency::LocalSerial))
         .request_timeout(Some(settings.request_timeout))
         .retry_policy(Arc::new(DefaultRetryPolicy::new()))
+        .speculative_execution_policy(Some(hedges))
         .load_balancing_policy(
             DefaultPolicy::builder()
                 .prefer_datacenter(settings.data_center.clone())

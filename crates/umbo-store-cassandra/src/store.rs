@@ -18,8 +18,9 @@ use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::engine::{BucketEngine, BucketId, KnownShard, guards, lock};
-use crate::guard::Guard;
 use crate::guarded::random_id;
+use crate::hedge::HedgeBudget;
+use crate::nodes::ask_nodes;
 use crate::queue::{CommitRoom, QueuedRemoval, QueuedWrite, Work, bytes_of};
 use crate::reclaim::reclaim;
 use crate::runner::answered;
@@ -56,12 +57,14 @@ impl CassandraStore {
             });
         }
         settings.check_keyspace()?;
-        let session = connect(settings).await?;
+        let hedges: Arc<HedgeBudget> = Arc::default();
+        let session = connect(settings, Arc::clone(&hedges)).await?;
         let statements = Statements::prepare(&session, &settings.keyspace);
         let statements = statements.await.map_err(failed)?;
         let commit_log = commit_log_of(&session).await?;
         let engine = Arc::new(BucketEngine {
             session,
+            hedges,
             statements,
             keyspace: settings.keyspace.clone(),
             data_center: settings.data_center.clone(),
@@ -80,10 +83,12 @@ impl CassandraStore {
             is_closing: AtomicBool::new(false),
             records: Mutex::default(),
             namespaces: Mutex::default(),
+            reports: Mutex::default(),
             reclaim: Arc::default(),
         });
         engine.learn_all().await.map_err(failed)?;
         tokio::spawn(reclaim(Arc::downgrade(&engine)));
+        tokio::spawn(ask_nodes(Arc::downgrade(&engine)));
         Ok(Self { engine, commit_log })
     }
 
@@ -150,7 +155,7 @@ impl BucketEngine {
         }
         for identity in self.read_namespaces().await? {
             for (bucket, guard) in self.guards_of(identity).await? {
-                self.count_sizes(bucket, &Guard::default(), &guard);
+                self.count_sizes(bucket, &guard);
             }
         }
         Ok(())
@@ -191,6 +196,7 @@ impl Store for CassandraStore {
             answers_at_once: false,
             chunk_is_snapshot: true,
             versions: VersionOrder::Partition,
+            backups: false,
         }
     }
 

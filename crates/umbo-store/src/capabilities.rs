@@ -12,6 +12,8 @@ pub struct Capabilities {
     pub chunk_is_snapshot: bool,
     /// The writes among which versions grow.
     pub versions: VersionOrder,
+    /// Whether [`Store::backup`](crate::Store::backup) copies a shard.
+    pub backups: bool,
 }
 
 /// The set of writes among which versions grow strictly, even if the clock goes back.
@@ -29,5 +31,6 @@ impl Capabilities {
         answers_at_once: false,
         chunk_is_snapshot: true,
         versions: VersionOrder::Shard,
+        backups: true,
     };
 }

@@ -167,6 +167,7 @@ impl Store for MemoryStore {
         Capabilities {
             answers_at_once: true,
             versions: self.versions,
+            backups: false,
             ..Capabilities::ONE_WRITER
         }
     }

@@ -87,6 +87,10 @@ pub(crate) async fn begin(
 ) -> Result<Json<BackupBegun>, AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
+    if !dispatcher.store.capabilities().backups {
+        let text = "its engine keeps backups of its own, and Umbo makes none; 'umbo kv export' copies a namespace";
+        return Err(RequestError::NotInEngine(text).into());
+    }
     let shards = dispatcher.shard_map.shards() as u16;
     let mut records = dispatcher.control.records_at_home().await?;
     for _ in 0..TRIES {

@@ -29,6 +29,7 @@ impl RequestError {
             | Self::UnknownParameter { .. }
             | Self::RepeatedParameter { .. }
             | Self::BadParameter { .. }
+            | Self::NotInEngine(_)
             | Self::Contradiction { .. }
             | Self::BadHeader { .. }
             | Self::UnknownHeader { .. }

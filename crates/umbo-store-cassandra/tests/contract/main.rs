@@ -1,51 +1,78 @@
 //! The store contract on a real node of Cassandra, and once more with every value compressed.
 
 mod calls;
+#[path = "../three_nodes/cluster.rs"]
+mod cluster;
 mod node;
 mod processes;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tempfile::TempDir;
 use umbo_store::suite::{Engine, Restart};
 use umbo_store::{ManualClock, Store, contract_suite, restart_suite};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 
-use crate::node::{Node, Ports};
+use crate::cluster::Cluster;
 
 /// Numbers of stores: the rows of each are apart, in the same tables.
 static INSTANCES: AtomicU32 = AtomicU32::new(1);
 
-/// A fresh store in the node that all tests share.
+/// How long a node is lost, and the pause before.
+const LOST_FOR: Duration = Duration::from_secs(8);
+
+/// A fresh store in the nodes that all tests share.
 struct OnCassandra {
     clock: Arc<ManualClock>,
     settings: CassandraSettings,
     store: Arc<CassandraStore>,
 }
 
-/// Returns host and port of the node that all tests share. The first of them starts it.
-fn address() -> String {
-    static NODE: OnceLock<(Node, TempDir)> = OnceLock::new();
+/// Returns the addresses of the nodes that all tests share: one, or as many as `UMBO_TEST_NODES` says. The first test
+/// starts them. With `UMBO_TEST_NODES_LOST`, one of three then stands still in turn with another that is dead.
+fn addresses() -> Vec<String> {
+    static CLUSTER: OnceLock<Arc<Mutex<Cluster>>> = OnceLock::new();
     let begin = || {
-        let folder = TempDir::new().expect("there is room for a folder");
-        let mut node = Node::begin((1, 1), Ports::free(), folder.path());
-        node.wait(folder.path(), &[]);
-        (node, folder)
+        let nodes =
+            std::env::var("UMBO_TEST_NODES").map_or(1, |nodes| nodes.parse().expect("a number"));
+        let cluster = Arc::new(Mutex::new(Cluster::start(nodes)));
+        if std::env::var_os("UMBO_TEST_NODES_LOST").is_some() {
+            let lost = Arc::clone(&cluster);
+            std::thread::spawn(move || lose_nodes(&lost));
+        }
+        cluster
     };
-    NODE.get_or_init(begin).0.address()
+    let cluster = CLUSTER.get_or_init(begin).lock();
+    cluster.expect("it is whole").addresses()
+}
+
+/// Loses one node of three after the other, until the tests end.
+fn lose_nodes(cluster: &Mutex<Cluster>) {
+    let with = || cluster.lock().expect("it is whole");
+    loop {
+        std::thread::park_timeout(LOST_FOR);
+        with().stop(1);
+        std::thread::park_timeout(LOST_FOR);
+        with().go_on(1);
+        std::thread::park_timeout(LOST_FOR);
+        with().kill(2);
+        std::thread::park_timeout(LOST_FOR);
+        with().begin(2);
+        with().wait(2);
+    }
 }
 
 /// Returns the settings of rows that no other test has.
 async fn settings() -> CassandraSettings {
-    let address = tokio::task::spawn_blocking(address).await;
+    let addresses = tokio::task::spawn_blocking(addresses).await;
+    let contact_points = addresses.expect("the nodes serve");
     CassandraSettings {
-        contact_points: vec![address.expect("the node serves")],
+        replication: contact_points.len() as u8,
+        contact_points,
         data_center: "datacenter1".to_owned(),
         keyspace: "umbo".to_owned(),
-        replication: 1,
         credentials: None,
         instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         shards: 4,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Condition, DatasetGroup, Idempotency, ManualClock,
     Mutation, RangeRequest, RecordsCopy, RecordsKeeper as _, RecordsRevision, SortRange,
-    StoreError, WriteError, WriteRequest,
+    StoreError, StoreReport as _, WriteError, WriteRequest,
 };
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_types::limits::CHUNK_BYTES_MAX;
@@ -257,6 +257,37 @@ async fn other_layouts_are_refused() {
         let error = error.expect_err("it is wrong").to_string();
         assert!(error.contains(text), "{error}");
     }
+}
+
+/// A process counts what others have written once it goes through all buckets: after a new copy of the records, at the
+/// latest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sizes_have_the_rows_of_other_processes() {
+    let all = processes().await;
+    for number in 0..30 {
+        let at = key(&format!("p{number}"));
+        write(&all[1], request(put(&at, "value")))
+            .await
+            .expect("written");
+    }
+    let rows_of = |store: &CassandraStore| -> u64 {
+        let shards = store.status();
+        shards.iter().map(|shard| shard.rows).sum()
+    };
+    assert_eq!((rows_of(&all[0]), rows_of(&all[1])), (0, 30));
+    keep(&all[0], copy(1, &[], Vec::new())).await;
+    for _ in 0..10_000 {
+        if rows_of(&all[0]) == 30 {
+            break;
+        }
+        read(&all[0], NS, &key("p0")).await.expect("it is served");
+    }
+    assert_eq!(rows_of(&all[0]), 30);
+    assert_eq!(all[0].status()[0].sizes, all[1].status()[0].sizes);
+    write(&all[0], request(put(&key("p0"), "longer value")))
+        .await
+        .expect("written");
+    assert_eq!(rows_of(&all[0]), 30, "it replaces a row of another process");
 }
 
 /// Values that are too long for the answers of walks are read after them; the rows of a chunk are one snapshot

@@ -1,4 +1,4 @@
-//! Three nodes that are killed, started and stopped.
+//! Nodes that are killed, started and stopped.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,30 +7,28 @@ use tempfile::TempDir;
 
 use crate::node::{Node, Ports};
 
-/// Nodes of the cluster; each has a copy of all rows.
-pub(crate) const NODES: usize = 3;
-
 /// A running cluster.
 pub(crate) struct Cluster {
     ports: Ports,
-    folders: [TempDir; NODES],
-    nodes: [Option<Node>; NODES],
+    folders: Vec<TempDir>,
+    nodes: Vec<Option<Node>>,
 }
 
 impl Cluster {
-    /// Starts all nodes, and waits until they serve.
-    pub(crate) fn start() -> Self {
+    /// Starts some nodes, and waits until they serve.
+    pub(crate) fn start(nodes: usize) -> Self {
+        let folder = |_| TempDir::new().expect("there is room for a folder");
         let mut cluster = Self {
             ports: Ports::free(),
-            folders: [(); NODES].map(|()| TempDir::new().expect("there is room for a folder")),
-            nodes: [const { None }; NODES],
+            folders: (0..nodes).map(folder).collect(),
+            nodes: (0..nodes).map(|_| None).collect(),
         };
         // A node that finds no other one gives up.
-        for number in 0..NODES {
+        for number in 0..nodes {
             cluster.begin(number);
             cluster.wait(number);
         }
-        for number in 0..NODES {
+        for number in 0..nodes {
             cluster.wait(number);
         }
         cluster
@@ -41,11 +39,6 @@ impl Cluster {
         self.nodes.iter().flatten().map(Node::address).collect()
     }
 
-    /// Returns the host of a node.
-    pub(crate) fn host(number: usize) -> String {
-        format!("127.0.0.{}", number + 1)
-    }
-
     /// Kills a node (kill -9).
     pub(crate) fn kill(&mut self, number: usize) {
         self.nodes[number] = None;
@@ -53,7 +46,7 @@ impl Cluster {
 
     /// Starts a node on its files.
     pub(crate) fn begin(&mut self, number: usize) {
-        let place = (number as u8 + 1, NODES as u8);
+        let place = (number as u8 + 1, self.nodes.len() as u8);
         let node = Node::begin(place, self.ports, self.folder(number));
         self.nodes[number] = Some(node);
     }

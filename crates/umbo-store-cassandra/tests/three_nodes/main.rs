@@ -21,9 +21,11 @@ use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_types::{Key, Timestamp};
 
 use crate::calls::{NS, increment, key, put, read, request, write};
-use crate::cluster::{Cluster, NODES};
+use crate::cluster::Cluster;
 use crate::history::{History, What, Write, check, judge_by_porcupine, shown};
 
+/// Nodes; each has a copy of all rows.
+const NODES: usize = 3;
 /// Stores, each as in a process of its own, with a clock that is 10 s ahead of the one before it.
 const STORES: u64 = 3;
 const WRITERS: usize = 64;
@@ -31,6 +33,11 @@ const WRITERS: usize = 64;
 const ROWS: usize = 64;
 /// Calls that may fail for each node that is lost.
 const ERRORS_MAX: usize = 5;
+
+/// Returns the host of a node.
+fn host(number: usize) -> String {
+    format!("127.0.0.{}", number + 1)
+}
 
 /// Writers on all stores, until they are told to end.
 struct World {
@@ -207,7 +214,9 @@ fn calls() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_are_linearizable_while_nodes_are_lost() {
-    let cluster = spawn_blocking(Cluster::start).await.expect("it starts");
+    let cluster = spawn_blocking(|| Cluster::start(NODES))
+        .await
+        .expect("it starts");
     let world = World::open(&cluster).await;
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -244,7 +253,7 @@ async fn lose_nodes(mut cluster: Cluster, world: &World) -> Cluster {
         let number = round % NODES;
         cluster.kill(number);
         world.progress(calls()).await;
-        while world.lost_nodes() != [Cluster::host(number)] {
+        while world.lost_nodes() != [host(number)] {
             world.progress(1).await;
         }
         let start = move || {

@@ -25,6 +25,7 @@ const CORE: Capabilities = Capabilities {
     answers_at_once: false,
     chunk_is_snapshot: false,
     versions: VersionOrder::Partition,
+    backups: false,
 };
 
 impl SeveralWriters {
