@@ -1,13 +1,15 @@
 //! The statements that make a bucket what a view says.
 
+use bytes::Bytes;
 use umbo_routing::Slot;
 use umbo_store::{IdempotencyRecord, StoredRow};
 use umbo_types::{Timestamp, UploadId};
 
-use crate::cell::{big, blob, int, tiny};
+use crate::about::About;
+use crate::cell::{blob, int};
 use crate::engine::{BucketEngine, BucketId};
 use crate::error::ClusterError;
-use crate::found::{RowCells, SizeOf, StoredPlace, VALUE_OF_WALK_MAX};
+use crate::found::{RowCells, SizeOf, StoredPlace};
 use crate::guard::{Guard, RowChange};
 use crate::needs::{place_of_record, place_of_upload};
 use crate::sizes::add_size;
@@ -104,14 +106,13 @@ impl BucketEngine {
         if !row.is_replaced() && row.by_client == row.by_client_before {
             return None;
         }
-        let (cells, size) = match &row.now {
+        let (mut cells, size) = match &row.now {
             Some(stored) => (cells_of(stored, now), size_of(place, stored)),
             None if row.by_client => (RowCells::default(), (0, 0, 0)),
             None => return Some((self.deletion(bucket, place), (0, 0, 0))),
         };
-        let by_client = row.by_client;
-        let put = self.put(bucket, place, RowCells { by_client, ..cells });
-        Some((put, size))
+        cells.about.by_client = row.by_client;
+        Some((self.put(bucket, place, cells), size))
     }
 
     /// Returns the statement that sets a row.
@@ -142,9 +143,11 @@ impl BucketEngine {
     ) -> RowChange<'_> {
         let row = RowCells {
             ttl: ttl(Some(record.keep_until), now),
-            expires: big(record.keep_until.0),
-            value: blob(&record.encode()),
-            ..RowCells::default()
+            about: About {
+                expires_at: Some(record.keep_until),
+                ..About::default()
+            },
+            value: record.encode(),
         };
         self.put(bucket, place, row)
     }
@@ -180,10 +183,14 @@ impl BucketEngine {
         let Some(Upload { state, due }) = upload else {
             return self.deletion(bucket, &place);
         };
+        let about = About {
+            expires_at: due,
+            len: state.len,
+            held: state.references.into(),
+            ..About::default()
+        };
         let row = RowCells {
-            expires: due.and_then(|at| big(at.0)),
-            len: big(state.len),
-            held: big(state.references.into()),
+            about,
             ..RowCells::default()
         };
         self.put(bucket, &place, row)
@@ -193,27 +200,26 @@ impl BucketEngine {
 fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
     let StoredRow { row, as_of } = stored;
     let value = &row.value;
-    let [mut inline, mut apart, mut large] = [None, None, None];
-    let column = match value.large() {
-        Some(_) => &mut large,
-        None if value.bytes.len() > VALUE_OF_WALK_MAX => &mut apart,
-        None => &mut inline,
+    let large = value.large();
+    let about = About {
+        version: Some(row.version),
+        expires_at: row.expires_at,
+        as_of: *as_of,
+        by_client: false,
+        form: value.form,
+        len: value.plain_len() as u64,
+        held: value.bytes.len() as u64,
+        large,
+        content_type: value.content_type.clone(),
+        content_encoding: value.content_encoding.clone(),
     };
-    *column = blob(&value.bytes);
     RowCells {
         ttl: ttl(row.expires_at, now),
-        version: big(row.version.0),
-        expires: row.expires_at.and_then(|at| big(at.0)),
-        as_of: as_of.and_then(|at| big(at.0)),
-        by_client: false,
-        form: tiny(value.form.code().cast_signed()),
-        len: big(value.plain_len() as u64),
-        held: big(value.bytes.len() as u64),
-        value: inline,
-        apart,
-        large,
-        content_type: blob(&value.content_type),
-        content_encoding: blob(&value.content_encoding),
+        about,
+        value: match large {
+            Some(_) => Bytes::new(),
+            None => value.bytes.clone(),
+        },
     }
 }
 

@@ -1,62 +1,45 @@
 //! Rows of a bucket as the cluster sends and takes them.
 
 use bytes::Bytes;
-use scylla::DeserializeRow;
+use scylla::cluster::metadata::ColumnType;
+use scylla::deserialize::FrameSlice;
+use scylla::deserialize::row::ColumnIterator;
+use scylla::deserialize::value::DeserializeValue;
 use scylla::response::query_result::QueryResult;
 use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::{RowRef, StoredRow};
-use umbo_types::{
-    Key, LargeRef, NamespaceId, Row, StoredForm, Timestamp, UploadId, Value, Version,
-};
+use umbo_types::{Key, NamespaceId, Row, UploadId, Value};
 
-use crate::cell::{BoundValue, big, blob, int, small, tiny};
+use crate::about::About;
+use crate::cell::{BoundValue, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
-
-/// Stands for no version and no instant.
-const NO_TIME: i64 = -1;
 
 /// What a commit sets of a row: everything, so that nothing of an earlier one stays.
 #[derive(Debug, Default)]
 pub(crate) struct RowCells {
     /// Seconds after which the engine removes the row; 0 for never.
     pub(crate) ttl: u32,
-    pub(crate) version: BoundValue,
-    pub(crate) expires: BoundValue,
-    pub(crate) as_of: BoundValue,
-    pub(crate) by_client: bool,
-    pub(crate) form: BoundValue,
-    pub(crate) len: BoundValue,
-    pub(crate) held: BoundValue,
-    pub(crate) value: BoundValue,
-    /// The value, if it is too long for the answers of walks.
-    pub(crate) apart: BoundValue,
-    pub(crate) large: BoundValue,
-    pub(crate) content_type: BoundValue,
-    pub(crate) content_encoding: BoundValue,
+    pub(crate) about: About,
+    /// The value, unless the row refers to a large one.
+    pub(crate) value: Bytes,
 }
 
 impl RowCells {
     /// Returns the values of the statement before bucket and place. All are set, as the cluster keeps a tombstone for each
     /// null, and warns of reads with a thousand tombstones.
     pub(crate) fn bound(self) -> Vec<BoundValue> {
-        let time = |cell: BoundValue| cell.or(Some(CqlValue::BigInt(NO_TIME)));
-        let number = |cell: BoundValue| cell.or(big(0));
-        let bytes = |cell: BoundValue| cell.or(blob(&[]));
+        let is_apart = self.value.len() > VALUE_OF_WALK_MAX;
+        let (value, apart) = if is_apart {
+            (Bytes::new(), self.value)
+        } else {
+            (self.value, Bytes::new())
+        };
         vec![
             int(self.ttl),
-            time(self.version),
-            time(self.expires),
-            time(self.as_of),
-            Some(CqlValue::Boolean(self.by_client)),
-            self.form.or(tiny(0)),
-            number(self.len),
-            number(self.held),
-            bytes(self.value),
-            bytes(self.apart),
-            bytes(self.large),
-            bytes(self.content_type),
-            bytes(self.content_encoding),
+            blob(&self.about.encode()),
+            blob(&value),
+            blob(&apart),
         ]
     }
 }
@@ -97,19 +80,7 @@ impl StoredPlace {
 #[derive(Debug)]
 pub(crate) struct FoundRow {
     pub(crate) place: StoredPlace,
-    /// `None` in the mark of a client's removal, which has no row.
-    pub(crate) version: Option<Version>,
-    pub(crate) expires_at: Option<Timestamp>,
-    pub(crate) as_of: Option<Timestamp>,
-    pub(crate) by_client: bool,
-    pub(crate) form: StoredForm,
-    /// Length of the value as the client stored it.
-    pub(crate) len: u64,
-    /// Length of its bytes as they are kept.
-    pub(crate) held: u64,
-    pub(crate) large: Option<LargeRef>,
-    content_type: Bytes,
-    content_encoding: Bytes,
+    pub(crate) about: About,
     /// Empty if it was not read.
     pub(crate) value: Bytes,
 }
@@ -123,39 +94,39 @@ pub(crate) type SizeOf = (i64, i64, i64);
 impl FoundRow {
     /// Returns what the row counts in the size of its dataset.
     pub(crate) fn size(&self) -> SizeOf {
-        if self.version.is_none() {
+        if self.about.version.is_none() {
             return (0, 0, 0);
         }
         let keys = self.place.partition.len() + self.place.sort.len();
-        let beside = self.large.map_or(0, |large| large.len);
-        let kept = self.held + beside;
-        let saved = self.len.saturating_sub(kept);
+        let beside = self.about.large.map_or(0, |large| large.len);
+        let kept = self.about.held + beside;
+        let saved = self.about.len.saturating_sub(kept);
         (1, (keys as u64 + kept).cast_signed(), saved.cast_signed())
     }
 
     /// Returns whether the row has a value that a walk leaves.
     pub(crate) const fn is_apart(&self) -> bool {
-        self.large.is_none() && self.held > VALUE_OF_WALK_MAX as u64
+        self.about.large.is_none() && self.about.held > VALUE_OF_WALK_MAX as u64
     }
 
     pub(crate) fn upload(&self) -> Option<UploadId> {
-        self.large.map(|large| large.upload)
+        self.about.large.map(|large| large.upload)
     }
 
     /// Returns the stored row. Returns `None` for a mark.
     pub(crate) fn stored(&self) -> Option<StoredRow> {
         Some(StoredRow {
             row: Row {
-                version: self.version?,
-                expires_at: self.expires_at,
+                version: self.about.version?,
+                expires_at: self.about.expires_at,
                 value: Value {
                     bytes: self.value.clone(),
-                    form: self.form,
-                    content_type: self.content_type.clone(),
-                    content_encoding: self.content_encoding.clone(),
+                    form: self.about.form,
+                    content_type: self.about.content_type.clone(),
+                    content_encoding: self.about.content_encoding.clone(),
                 },
             },
-            as_of: self.as_of,
+            as_of: self.about.as_of,
         })
     }
 
@@ -169,18 +140,18 @@ impl FoundRow {
             },
             sort: &self.place.sort,
             value: &self.value,
-            form: self.form,
-            value_len: self.len as u32,
-            content_type: &self.content_type,
-            content_encoding: &self.content_encoding,
-            version: self.version?,
-            expires_at: self.expires_at,
+            form: self.about.form,
+            value_len: self.about.len as u32,
+            content_type: &self.about.content_type,
+            content_encoding: &self.about.content_encoding,
+            version: self.about.version?,
+            expires_at: self.about.expires_at,
         })
     }
 
     /// Returns the bytes that the cluster has read for a row: all of it, also where the value is not sent.
     pub(crate) const fn bytes_read(&self, row: RowRef<'_>) -> u64 {
-        row.stored_bytes() - row.value.len() as u64 + self.held
+        row.stored_bytes() - row.value.len() as u64 + self.about.held
     }
 
     /// Returns the key of a row. Fails if another program has written a row without a valid key.
@@ -190,61 +161,46 @@ impl FoundRow {
     }
 }
 
-#[derive(DeserializeRow)]
-struct WireRow {
-    kind: Option<i8>,
-    dataset: Option<i32>,
-    slot: Option<i16>,
-    pk: Option<Bytes>,
-    sk: Option<Bytes>,
-    version: Option<i64>,
-    expires: Option<i64>,
-    as_of: Option<i64>,
-    by_client: Option<bool>,
-    form: Option<i8>,
-    len: Option<i64>,
-    held: Option<i64>,
-    large: Option<Bytes>,
-    content_type: Option<Bytes>,
-    content_encoding: Option<Bytes>,
-    value: Option<Bytes>,
-    apart: Option<Bytes>,
-}
-
-impl WireRow {
-    /// Returns the row, or `None` if the bucket has a guard and no rows.
-    fn found(self) -> Result<Option<FoundRow>, ClusterError> {
-        let (Some(kind), Some(dataset)) = (self.kind, self.dataset) else {
-            return Ok(None);
-        };
-        let number = |number: Option<i64>| number.map(i64::cast_unsigned);
-        let set = |of: Option<i64>| number(of.filter(|&number| number != NO_TIME));
-        let form = StoredForm::from_code(self.form.unwrap_or_default().cast_unsigned());
-        let place = StoredPlace {
+/// Reads a row of the columns that its statement asks for. Returns `None` if the bucket has a guard and no rows.
+fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterError> {
+    let mut columns = columns.map(|column| column.map(|column| (column.spec.typ(), column.slice)));
+    let mut next = || -> Result<_, ClusterError> {
+        let column = columns.next();
+        Ok(column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
+    };
+    // The order is that of the statements.
+    let (kind, dataset) = (read::<i8>(next()?)?, read::<i32>(next()?)?);
+    let (slot, partition) = (read::<i16>(next()?)?, read::<Bytes>(next()?)?);
+    let (sort, about) = (read::<Bytes>(next()?)?, read::<Bytes>(next()?)?);
+    let (Some(kind), Some(dataset)) = (kind, dataset) else {
+        return Ok(None);
+    };
+    let about = About::decode(about.unwrap_or_default())?;
+    let mut value = about
+        .large
+        .map(|large| Bytes::copy_from_slice(&large.encode()));
+    // At most one of those that are read, and asked for, is not empty.
+    for column in columns {
+        let bytes = read::<Bytes>(column?)?;
+        value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
+    }
+    Ok(Some(FoundRow {
+        place: StoredPlace {
             kind,
             dataset: NamespaceId(dataset.cast_unsigned()),
-            slot: self.slot.unwrap_or_default().cast_unsigned(),
-            partition: self.pk.unwrap_or_default(),
-            sort: self.sk.unwrap_or_default(),
-        };
-        let large = self.large.as_deref().and_then(LargeRef::decode);
-        let set_bytes = |bytes: Option<Bytes>| bytes.filter(|bytes| !bytes.is_empty());
-        let stored = set_bytes(self.large).or(set_bytes(self.apart));
-        Ok(Some(FoundRow {
-            place,
-            version: set(self.version).map(Version),
-            expires_at: set(self.expires).map(Timestamp),
-            as_of: set(self.as_of).map(Timestamp),
-            by_client: self.by_client.unwrap_or_default(),
-            form: form.map_err(|error| ClusterError::damaged(&error.to_string()))?,
-            len: number(self.len).unwrap_or_default(),
-            held: number(self.held).unwrap_or_default(),
-            value: stored.or(self.value).unwrap_or_default(),
-            large,
-            content_type: self.content_type.unwrap_or_default(),
-            content_encoding: self.content_encoding.unwrap_or_default(),
-        }))
-    }
+            slot: slot.unwrap_or_default().cast_unsigned(),
+            partition: partition.unwrap_or_default(),
+            sort: sort.unwrap_or_default(),
+        },
+        about,
+        value: value.unwrap_or_default(),
+    }))
+}
+
+fn read<'frame, T: for<'meta> DeserializeValue<'frame, 'meta>>(
+    (kind, slice): (&ColumnType<'_>, Option<FrameSlice<'frame>>),
+) -> Result<Option<T>, ClusterError> {
+    Ok(Option::<T>::deserialize(kind, slice)?)
 }
 
 /// Returns whether a conditional statement was applied.
@@ -257,11 +213,11 @@ pub(crate) fn is_applied(answer: QueryResult) -> Result<bool, ClusterError> {
 /// Decodes the rows of an answer.
 pub(crate) fn decode(answer: QueryResult) -> Result<Vec<FoundRow>, ClusterError> {
     let rows = answer.into_rows_result()?;
-    let mut found = Vec::with_capacity(rows.rows_num());
-    for row in rows.rows::<WireRow>()? {
-        found.extend(row?.found()?);
+    let mut all = Vec::with_capacity(rows.rows_num());
+    for row in rows.rows::<ColumnIterator<'_, '_>>()? {
+        all.extend(found(row?)?);
     }
-    Ok(found)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -270,7 +226,14 @@ mod tests {
 
     #[test]
     fn a_row_sets_no_column_to_null() {
-        let cells = RowCells::default().bound();
-        assert!(cells.iter().all(Option::is_some), "{cells:?}");
+        for len in [0, VALUE_OF_WALK_MAX, VALUE_OF_WALK_MAX + 1] {
+            let value = Bytes::from(vec![1; len]);
+            let row = RowCells {
+                value,
+                ..RowCells::default()
+            };
+            let cells = row.bound();
+            assert!(cells.iter().all(Option::is_some), "{cells:?}");
+        }
     }
 }

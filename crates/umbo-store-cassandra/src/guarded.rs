@@ -21,10 +21,10 @@ use crate::error::{ClusterError, was_never_begun};
 use crate::found::{SizeOf, is_applied};
 use crate::guard::{Guard, RowChange};
 
-/// How often the outcome of a commit is asked for.
-const ASKED_MAX: u32 = 5;
+/// How often the outcome of a commit is asked for: longer than a node that is lost keeps others from an answer.
+const ASKED_MAX: u32 = 20;
 /// Pause between two such questions.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
+const ASKED_EVERY: Duration = Duration::from_millis(500);
 
 impl BucketEngine {
     /// Reads the guard of a bucket.

@@ -6,6 +6,7 @@
 //! Does not depend on HTTP. The invariant of the crate: a commit changes a bucket wholly or not at all, and only if the
 //! bucket is as its decisions saw it.
 
+mod about;
 mod cell;
 mod changes;
 mod commit;

@@ -190,15 +190,15 @@ pub(crate) fn place_of_upload(id: &UploadId) -> StoredPlace {
 pub(crate) fn upload_of(found: &FoundRow) -> Option<(UploadId, Upload)> {
     let id = UploadId(found.place.partition.as_ref().try_into().ok()?);
     let state = UploadState {
-        len: found.len,
-        references: u32::try_from(found.held).unwrap_or(u32::MAX),
+        len: found.about.len,
+        references: u32::try_from(found.about.held).unwrap_or(u32::MAX),
     };
-    let due = found.expires_at;
+    let due = found.about.expires_at;
     Some((id, Upload { state, due }))
 }
 
 fn add_record(view: &mut BucketView, found: &FoundRow) -> Result<(), ClusterError> {
-    let keep_until = found.expires_at.unwrap_or_default();
+    let keep_until = found.about.expires_at.unwrap_or_default();
     let record = IdempotencyRecord::decode(&found.value, keep_until);
     let record = record.ok_or_else(|| ClusterError::damaged("an idempotency record is damaged"))?;
     let id = found.place.sort.as_ref().try_into();

@@ -293,9 +293,9 @@ impl Walked {
     fn end_at(&mut self, bytes_max: u32, now: Timestamp) {
         let (mut returned, mut read) = (0, 0);
         let fills = |row: &FoundRow| {
-            read += row.held;
-            let is_returned = row.expires_at.is_none_or(|at| at > now);
-            returned += if is_returned { row.held } else { 0 };
+            read += row.about.held;
+            let is_returned = row.about.expires_at.is_none_or(|at| at > now);
+            returned += if is_returned { row.about.held } else { 0 };
             returned >= bytes_max.into() || read >= CHUNK_BYTES_MAX.into()
         };
         if let Some(last) = self.rows.iter().position(fills) {
@@ -352,7 +352,10 @@ impl BucketEngine {
                 continue;
             }
             let now = read.remove(&row.place);
-            if now.as_ref().is_some_and(|now| now.version == row.version) {
+            if now
+                .as_ref()
+                .is_some_and(|now| now.about.version == row.about.version)
+            {
                 row.value = now.map(|now| now.value).unwrap_or_default();
             } else if at > 0 {
                 walked.end_before(at);
@@ -360,7 +363,7 @@ impl BucketEngine {
             } else {
                 match now {
                     Some(now) => *row = now,
-                    None => row.version = None,
+                    None => row.about.version = None,
                 }
                 walked.end_before(1);
                 break;

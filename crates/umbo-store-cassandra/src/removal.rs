@@ -111,13 +111,13 @@ impl BucketEngine {
         let mut gone = Vec::new();
         for (at, (id, rows)) in found.iter().enumerate() {
             changes.extend(self.removal_of(bucket, rows));
-            for row in rows.iter().filter(|row| row.version.is_some()) {
+            for row in rows.iter().filter(|row| row.about.version.is_some()) {
                 let size = row.size();
                 add_size(&mut next.sizes, *id, (-size.0, -size.1, -size.2));
                 gone.extend(row.upload());
-                if at == 0 && row.expires_at.is_none_or(|at| at > now) {
+                if at == 0 && row.about.expires_at.is_none_or(|at| at > now) {
                     deleted.rows += 1;
-                    deleted.bytes += row.place.sort.len() as u64 + row.len;
+                    deleted.bytes += row.place.sort.len() as u64 + row.about.len;
                 }
             }
         }
@@ -170,9 +170,7 @@ impl BucketEngine {
             sort: covered.start,
         };
         let row = RowCells {
-            // A row of nothing but nulls would be none.
-            by_client: true,
-            value: covered.end.as_deref().and_then(blob),
+            value: covered.end.unwrap_or_default(),
             ..RowCells::default()
         };
         self.put(bucket, &place, row)

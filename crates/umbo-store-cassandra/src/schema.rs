@@ -53,8 +53,7 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
          epoch int static, live int static, \
          records_epoch bigint static, records_number bigint static, due bigint static, \
          sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
-         version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint, \
-         value blob, apart blob, large blob, content_type blob, content_encoding blob, \
+         about blob, value blob, apart blob, \
          primary key ((instance, identity, bucket), kind, dataset, slot, pk, sk)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
     ),
@@ -65,8 +64,7 @@ const BUCKET: &str = "instance = ? and identity = ? and bucket = ?";
 /// A row of a bucket.
 const PLACE: &str = "kind = ? and dataset = ? and slot = ? and pk = ? and sk = ?";
 /// Columns that are read of a row, without the value.
-const COLUMNS: &str = "kind, dataset, slot, pk, sk, version, expires, as_of, by_client, form, len, held, large, \
-     content_type, content_encoding";
+const COLUMNS: &str = "kind, dataset, slot, pk, sk, about";
 /// Columns of the guard.
 const GUARD: [&str; 10] = [
     "tag",
@@ -81,20 +79,7 @@ const GUARD: [&str; 10] = [
     "runs",
 ];
 /// Columns of a row that a commit sets, in the order of `RowCells`.
-const PUT: [&str; 12] = [
-    "version",
-    "expires",
-    "as_of",
-    "by_client",
-    "form",
-    "len",
-    "held",
-    "value",
-    "apart",
-    "large",
-    "content_type",
-    "content_encoding",
-];
+const PUT: [&str; 3] = ["about", "value", "apart"];
 
 /// A statement that reads rows, with their values and without.
 #[derive(Debug)]
@@ -186,23 +171,22 @@ impl Preparer<'_> {
         Ok(statement)
     }
 
-    /// Prepares a read of rows whose values are these columns. All answers have the same columns: `large` stands for
-    /// those that are left out.
+    /// Prepares a read of rows with these columns of values.
     async fn select(&self, values: &str, rest: &str) -> Result<PreparedStatement, PrepareError> {
         let buckets = self.table("buckets");
-        let text = format!("select {COLUMNS}, {values} from {buckets} where {BUCKET} and {rest}");
+        let text = format!("select {COLUMNS}{values} from {buckets} where {BUCKET} and {rest}");
         self.read(text).await
     }
 
     async fn reads(&self, values: &str, rest: &str) -> Result<RowsRead, PrepareError> {
         Ok(RowsRead {
             whole: self.select(values, rest).await?,
-            keys: self.select("large as value, large as apart", rest).await?,
+            keys: self.select("", rest).await?,
         })
     }
 
     async fn walk(&self, rest: &str) -> Result<RowsRead, PrepareError> {
-        self.reads("value, large as apart", rest).await
+        self.reads(", value", rest).await
     }
 
     async fn row_reads(&self) -> Result<RowReads, PrepareError> {
@@ -210,7 +194,7 @@ impl Preparer<'_> {
         let back = "order by kind desc, dataset desc, slot desc, pk desc, sk desc";
         let slots = "(kind, dataset, slot) <= (0, ?, ?) limit ?";
         let after = "(kind, dataset, slot, pk, sk) > (0, ?, ?, ?, ?)";
-        let values = "value, apart";
+        let values = ", value, apart";
         let at = "(kind, dataset, slot, pk, sk) in ?";
         Ok(RowReads {
             get: self.select(values, PLACE).await?,

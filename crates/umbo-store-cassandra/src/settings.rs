@@ -40,6 +40,18 @@ impl CassandraSettings {
 /// Longest name of a keyspace, in bytes: Cassandra makes folders of it.
 const KEYSPACE_LEN_MAX: usize = 48;
 
+impl CassandraOpenError {
+    /// Returns whether nodes that are lost may be the reason.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Cluster(_) => true,
+            // The node that was asked has told of none.
+            Self::NoSuchDataCenter { known, .. } => known.is_empty(),
+            Self::BadLayout { .. } | Self::BadKeyspace(_) | Self::OtherLayout { .. } => false,
+        }
+    }
+}
+
 /// Why a store on Cassandra cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CassandraOpenError {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -27,6 +28,11 @@ use crate::runner::answered;
 use crate::schema::Statements;
 use crate::session::{PERIODIC, commit_log_of, connect, failed};
 use crate::settings::{CassandraOpenError, CassandraSettings};
+
+/// How often a start is tried: nodes that are lost meanwhile are given up within this many seconds.
+const TRIES_MAX: u32 = 5;
+/// Pause between two tries.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A store whose rows are in a Cassandra cluster.
 #[derive(Debug)]
@@ -57,6 +63,24 @@ impl CassandraStore {
             });
         }
         settings.check_keyspace()?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::begin(settings, &clock).await {
+                Err(error) if error.may_pass() && tries < TRIES_MAX => {
+                    tracing::warn!(%error, "the Cassandra cluster cannot be used yet; it is tried again");
+                    tokio::time::sleep(RETRY_AFTER).await;
+                }
+                begun => return begun,
+            }
+        }
+    }
+
+    async fn begin(
+        settings: &CassandraSettings,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, CassandraOpenError> {
+        let (shards, buckets) = (settings.shards, settings.buckets);
         let hedges: Arc<HedgeBudget> = Arc::default();
         let session = connect(settings, Arc::clone(&hedges)).await?;
         let statements = Statements::prepare(&session, &settings.keyspace);
@@ -73,7 +97,7 @@ impl CassandraStore {
             buckets,
             map: Arc::new(shard_map(shards)),
             believed_clock: Mutex::new(BelievedClock::new(clock.wall(), clock.monotonic())),
-            clock,
+            clock: Arc::clone(clock),
             shards: (0..shards).map(|_| KnownShard::default()).collect(),
             queues: Mutex::default(),
             guards: guards(),

@@ -97,9 +97,9 @@ impl BucketView {
     pub(crate) fn add_row(&mut self, key: Key, found: &FoundRow) {
         let row = ViewedRow {
             now: found.stored(),
-            by_client: found.by_client,
-            version_before: found.version,
-            by_client_before: found.by_client,
+            by_client: found.about.by_client,
+            version_before: found.about.version,
+            by_client_before: found.about.by_client,
             size_before: found.size(),
         };
         self.rows.insert((found.place.dataset, key), row);

@@ -315,9 +315,9 @@ async fn long_values_of_a_chunk_are_one_snapshot() {
             }
         }
     };
-    let writes = tokio::spawn(overwrite);
+    let overwriting = tokio::spawn(overwrite);
     let (mut reads, mut longest) = (0, 0);
-    while !writes.is_finished() || reads == 0 {
+    while !overwriting.is_finished() || reads == 0 {
         let range = RangeRequest {
             namespace: NS,
             partition: partition.clone(),
@@ -337,6 +337,6 @@ async fn long_values_of_a_chunk_are_one_snapshot() {
         longest = longest.max(values.len());
         reads += 1;
     }
-    writes.await.expect("all are written");
+    overwriting.await.expect("all are written");
     assert_eq!(longest, CHUNK_BYTES_MAX as usize / LEN + 1, "{reads} reads");
 }

@@ -1,0 +1,185 @@
+//! What a row tells of its value, in one column: each further column of a row costs the cluster as much as a short value.
+
+use bytes::{Buf as _, BufMut as _, Bytes, TryGetError};
+use umbo_types::{LargeRef, StoredForm, Timestamp, Version};
+
+use crate::error::ClusterError;
+
+const HAS_VERSION: u8 = 1;
+const HAS_END: u8 = 2;
+const HAS_AS_OF: u8 = 4;
+const IS_BY_CLIENT: u8 = 8;
+const IS_LARGE: u8 = 16;
+
+/// Everything of a row but its key and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct About {
+    /// `None` in the mark of a client's removal, which has no row, and in rows of other kinds.
+    pub(crate) version: Option<Version>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) as_of: Option<Timestamp>,
+    pub(crate) by_client: bool,
+    pub(crate) form: StoredForm,
+    /// Length of the value as the client stored it.
+    pub(crate) len: u64,
+    /// Length of its bytes as they are kept.
+    pub(crate) held: u64,
+    pub(crate) large: Option<LargeRef>,
+    pub(crate) content_type: Bytes,
+    pub(crate) content_encoding: Bytes,
+}
+
+impl Default for About {
+    fn default() -> Self {
+        Self {
+            version: None,
+            expires_at: None,
+            as_of: None,
+            by_client: false,
+            form: StoredForm::Plain,
+            len: 0,
+            held: 0,
+            large: None,
+            content_type: Bytes::new(),
+            content_encoding: Bytes::new(),
+        }
+    }
+}
+
+impl About {
+    /// Encodes it: flags, form, instants as far as there are any, lengths, reference, type and encoding. Numbers are
+    /// big-endian.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let instants = [
+            (HAS_VERSION, self.version.map(|version| version.0)),
+            (HAS_END, self.expires_at.map(|at| at.0)),
+            (HAS_AS_OF, self.as_of.map(|at| at.0)),
+        ];
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = instants.iter().map(|&(of, at)| flag(at.is_some(), of));
+        let flags = flags.chain([
+            flag(self.by_client, IS_BY_CLIENT),
+            flag(self.large.is_some(), IS_LARGE),
+        ]);
+        let mut out = vec![flags.sum(), self.form.code()];
+        for at in instants.into_iter().filter_map(|(_, at)| at) {
+            out.put_u64(at);
+        }
+        out.put_u64(self.len);
+        out.put_u64(self.held);
+        if let Some(large) = &self.large {
+            out.extend_from_slice(&large.encode());
+        }
+        for text in [&self.content_type, &self.content_encoding] {
+            out.push(text.len() as u8);
+            out.extend_from_slice(text);
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self, ClusterError> {
+        let damaged = |error: TryGetError| ClusterError::damaged(&format!("a row is cut: {error}"));
+        Self::read(bytes).map_err(damaged)?.ok_or_else(|| {
+            ClusterError::damaged("a row has a form or a reference that this version does not know")
+        })
+    }
+
+    fn read(mut bytes: Bytes) -> Result<Option<Self>, TryGetError> {
+        let (flags, form) = (bytes.try_get_u8()?, bytes.try_get_u8()?);
+        let mut instant = |flag: u8| match flags & flag {
+            0 => Ok(None),
+            _ => bytes.try_get_u64().map(Some),
+        };
+        let (version, expires_at) = (instant(HAS_VERSION)?, instant(HAS_END)?);
+        let as_of = instant(HAS_AS_OF)?;
+        let (len, held) = (bytes.try_get_u64()?, bytes.try_get_u64()?);
+        let is_large = flags & IS_LARGE != 0;
+        let large = if is_large {
+            LargeRef::decode(&take(&mut bytes, LargeRef::LEN)?)
+        } else {
+            None
+        };
+        let mut text = || {
+            let len = bytes.try_get_u8()?;
+            take(&mut bytes, len.into())
+        };
+        let (content_type, content_encoding) = (text()?, text()?);
+        let Ok(form) = StoredForm::from_code(form) else {
+            return Ok(None);
+        };
+        Ok((large.is_some() == is_large).then_some(Self {
+            version: version.map(Version),
+            expires_at: expires_at.map(Timestamp),
+            as_of: as_of.map(Timestamp),
+            by_client: flags & IS_BY_CLIENT != 0,
+            form,
+            len,
+            held,
+            large,
+            content_type,
+            content_encoding,
+        }))
+    }
+}
+
+fn take(bytes: &mut Bytes, len: usize) -> Result<Bytes, TryGetError> {
+    if bytes.len() < len {
+        return Err(TryGetError {
+            requested: len,
+            available: bytes.len(),
+        });
+    }
+    Ok(bytes.split_to(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_types::UploadId;
+
+    use super::*;
+
+    fn all() -> Vec<About> {
+        let whole = About {
+            version: Some(Version(u64::MAX)),
+            expires_at: Some(Timestamp(0)),
+            as_of: Some(Timestamp(7)),
+            by_client: true,
+            form: StoredForm::Plain,
+            len: 1 << 40,
+            held: 3,
+            large: Some(LargeRef {
+                upload: UploadId([9; UploadId::LEN]),
+                len: 1 << 21,
+                sha256: [5; LargeRef::DIGEST_LEN],
+            }),
+            content_type: Bytes::from_static(b"text/plain"),
+            content_encoding: Bytes::from(vec![b'x'; 255]),
+        };
+        let small = About {
+            version: Some(Version(1)),
+            content_encoding: Bytes::from_static(b"gzip"),
+            ..About::default()
+        };
+        vec![About::default(), small, whole]
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was_and_nothing_cut_is_read() {
+        for about in all() {
+            let bytes = Bytes::from(about.encode());
+            assert_eq!(About::decode(bytes.clone()).unwrap(), about);
+            for len in 0..bytes.len() {
+                let error = About::decode(bytes.slice(..len)).unwrap_err();
+                assert!(error.to_string().contains("cut"), "{len}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_form_of_a_later_version_is_refused() {
+        let mut bytes = About::default().encode();
+        bytes[1] = 250;
+        let error = About::decode(bytes.into()).unwrap_err();
+        assert!(error.to_string().contains("does not know"), "{error}");
+    }
+}
