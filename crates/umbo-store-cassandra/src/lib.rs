@@ -16,6 +16,7 @@ mod guard;
 mod guarded;
 mod needs;
 mod nodes;
+mod probe;
 mod queue;
 mod reads;
 mod reclaim;
@@ -27,7 +28,9 @@ mod session;
 mod settings;
 mod sizes;
 mod store;
+mod tunnel;
 mod view;
 
+pub use probe::ContactError;
 pub use settings::{CassandraOpenError, CassandraSettings};
 pub use store::CassandraStore;

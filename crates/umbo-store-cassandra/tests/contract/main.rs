@@ -47,6 +47,7 @@ async fn settings() -> CassandraSettings {
         keyspace: "umbo".to_owned(),
         replication: 1,
         credentials: None,
+        tls: None,
         instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         shards: 4,
         buckets: 8,
