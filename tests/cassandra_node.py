@@ -27,9 +27,10 @@ INSTANCES = itertools.count(1)
 class Node:
     """A node on files of its own. Those of a cluster have the same ports (CQL and storage) and different hosts."""
 
-    def __init__(self, number, nodes, ports):
+    def __init__(self, number, nodes, ports, more=""):
         self.number, self.nodes, self.ports = number, nodes, ports
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="umbo-test-cassandra-"))
+        (self.folder / "more.yaml").write_text(more)
         self.process = None
 
     def start(self):
@@ -70,9 +71,10 @@ class Node:
 class Cluster:
     """Nodes that each have a copy of all rows."""
 
-    def __init__(self, count):
+    def __init__(self, count, more=""):
+        """`more` adds to the settings of each node."""
         self.ports = (free_port(), free_port())
-        self.nodes = [Node(number, count, self.ports) for number in range(1, count + 1)]
+        self.nodes = [Node(number, count, self.ports, more) for number in range(1, count + 1)]
 
     def __enter__(self):
         try:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs one node of a Cassandra cluster on 127.0.0.NUMBER until its standard input ends, so that it never outlives who
 # has started it: node.sh NUMBER DIR NODES CQL_PORT STORAGE_PORT
+# A file DIR/more.yaml adds to the settings.
 # JARS names the folder of fetch.sh. NUMBER 1 to 3 gives the address and the token, DIR has its files and the number of its
 # process (pid), the first node is the seed.
 set -eu
@@ -15,6 +16,7 @@ esac
 sed -e "s|@TOKEN@|$token|; s|@ADDRESS@|127.0.0.$number|; s|@SEED@|127.0.0.1:$storage_port|; s|@DIR@|$dir|" \
     -e "s|@CQL_PORT@|$cql_port|; s|@STORAGE_PORT@|$storage_port|" \
     "$here/cassandra.yaml.in" >"$dir/cassandra.yaml"
+[ ! -f "$dir/more.yaml" ] || cat "$dir/more.yaml" >>"$dir/cassandra.yaml"
 # The ring delay is what a node waits for gossip; alone it needs none.
 delay=$([ "$nodes" = 1 ] && echo 0 || echo 2000)
 export MALLOC_ARENA_MAX=2

@@ -62,8 +62,14 @@ class Image:
         return {int(port) for port in self.one("EXPOSE").split()}
 
 
-def compose():
-    return yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+def compose(profile=None):
+    """docker-compose.yml with the services of a profile, or with those that have none, and with their volumes."""
+    whole = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+    services = {name: one for name, one in whole["services"].items() if one.get("profiles") == (profile and [profile])}
+    of_others = [one for name, one in whole["services"].items() if name not in services]
+    mounted = {volume.split(":")[0] for one in of_others for volume in one.get("volumes", [])}
+    volumes = {name: one for name, one in whole["volumes"].items() if name not in mounted}
+    return whole | {"services": services, "volumes": volumes}
 
 
 def of_image(services):

@@ -18,6 +18,7 @@ mod guarded;
 mod hedge;
 mod needs;
 mod nodes;
+mod probe;
 mod queue;
 mod reads;
 mod reclaim;
@@ -29,7 +30,9 @@ mod session;
 mod settings;
 mod sizes;
 mod store;
+mod tunnel;
 mod view;
 
+pub use probe::ContactError;
 pub use settings::{CassandraOpenError, CassandraSettings};
 pub use store::CassandraStore;

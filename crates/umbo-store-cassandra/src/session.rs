@@ -1,20 +1,30 @@
-//! The connections to the cluster: made once, with the tables.
+//! The connections to the cluster: made once, with the tables, and over TLS if the settings say so.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use scylla::client::PoolSize;
+use scylla::client::SelfIdentity;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::{
+    ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as SetupErrorKind,
+    DbError, MetadataError, NewSessionError,
+};
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::DefaultRetryPolicy;
 use scylla::statement::{Consistency, SerialConsistency};
 
+use umbo_tls::PeerTlsFiles;
+
+use crate::guarded::random_id;
 use crate::hedge::HedgeBudget;
+use crate::probe::probe;
 use crate::schema::{FORMAT, TABLES};
 use crate::settings::{CassandraOpenError, CassandraSettings};
+use crate::tunnel::Tunnels;
 
 /// A node that is silent is asked whether it lives after this time, and given up after as long again: with the
 /// driver's 30 s, requests stand still for as long when a node stops.
@@ -32,6 +42,8 @@ pub(crate) async fn connect(
     settings: &CassandraSettings,
     hedges: Arc<HedgeBudget>,
 ) -> Result<Session, CassandraOpenError> {
+    let probed = probe(&settings.contact_points, settings.tls.as_ref()).await;
+    probed.map_err(|(node, error)| CassandraOpenError::Node { node, error })?;
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .serial_consistency(Some(SerialConsistency::LocalSerial))
@@ -49,8 +61,11 @@ pub(crate) async fn connect(
     if let Some((user, password)) = &settings.credentials {
         builder = builder.user(user, password);
     }
+    builder = match &settings.tls {
+        None => builder.known_nodes(&settings.contact_points),
+        Some(tls) => through_tunnels(builder, &settings.contact_points, tls)?,
+    };
     let session = builder
-        .known_nodes(&settings.contact_points)
         .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
         .disallow_shard_aware_port(true)
         .keepalive_interval(KEEPALIVE)
@@ -58,10 +73,50 @@ pub(crate) async fn connect(
         .default_execution_profile_handle(profile.into_handle())
         .build()
         .await
-        .map_err(failed)?;
+        .map_err(refused)?;
     check_data_center(&session, settings)?;
     make_tables(&session, settings).await?;
     Ok(session)
+}
+
+/// Lets the driver connect to the nodes through TLS.
+fn through_tunnels(
+    builder: SessionBuilder,
+    nodes: &[String],
+    tls: &PeerTlsFiles,
+) -> Result<SessionBuilder, CassandraOpenError> {
+    let port = nodes.first().and_then(|node| node.rsplit_once(':'));
+    let port = port.and_then(|(_, port)| port.parse().ok());
+    let secret = format!("{:016x}", random_id().map_err(failed)?);
+    let tunnels = Tunnels::new(tls.clone(), secret.clone(), port.unwrap_or_default());
+    let mut local = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let random = random_id().map_err(failed)?;
+        local.push(tunnels.of_contact_point(node, random).map_err(failed)?);
+    }
+    Ok(builder
+        .known_nodes_addr(local)
+        .custom_identity(SelfIdentity::new().with_client_id(secret))
+        .address_translator(Arc::new(tunnels)))
+}
+
+/// Returns why there is no session. A password that is wrong or missing has an error for it.
+fn refused(error: NewSessionError) -> CassandraOpenError {
+    let NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
+        ConnectionPoolError::Broken {
+            last_connection_error: ConnectionError::ConnectionSetupRequestError(setup),
+        },
+    )) = &error
+    else {
+        return failed(error);
+    };
+    match &setup.error {
+        SetupErrorKind::MissingAuthentication => CassandraOpenError::NeedsPassword,
+        SetupErrorKind::DbError(DbError::AuthenticationError, reason) => {
+            CassandraOpenError::WrongPassword(reason.clone())
+        }
+        _ => failed(error),
+    }
 }
 
 pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CassandraOpenError {

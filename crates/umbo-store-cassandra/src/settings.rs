@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use umbo_tls::PeerTlsFiles;
+
+use crate::probe::ContactError;
+
 /// How a store reaches its Cassandra cluster, and the layout of its rows there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CassandraSettings {
@@ -15,6 +19,9 @@ pub struct CassandraSettings {
     pub replication: u8,
     /// Name and password, or `None` for a cluster that asks for none.
     pub credentials: Option<(String, String)>,
+    /// Files for TLS to the nodes, or `None` for plain connections. The port of the first contact point is then the port of
+    /// all nodes.
+    pub tls: Option<PeerTlsFiles>,
     /// Number of this Umbo; several may share the keyspace.
     pub instance: u32,
     /// Shards, a power of two.
@@ -47,7 +54,14 @@ impl CassandraOpenError {
             Self::Cluster(_) => true,
             // The node that was asked has told of none.
             Self::NoSuchDataCenter { known, .. } => known.is_empty(),
-            Self::BadLayout { .. } | Self::BadKeyspace(_) | Self::OtherLayout { .. } => false,
+            Self::Node { error, .. } => {
+                matches!(error, ContactError::Silent | ContactError::Unreachable(_))
+            }
+            Self::BadLayout { .. }
+            | Self::BadKeyspace(_)
+            | Self::OtherLayout { .. }
+            | Self::NeedsPassword
+            | Self::WrongPassword(_) => false,
         }
     }
 }
@@ -93,6 +107,25 @@ pub enum CassandraOpenError {
         /// The data centers of the cluster.
         known: String,
     },
+    /// A contact point cannot be used, and no other one can.
+    #[error("the Cassandra cluster cannot be used: {node}: {error}")]
+    Node {
+        /// The contact point.
+        node: String,
+        /// Why.
+        #[source]
+        error: ContactError,
+    },
+    /// The cluster asks for a name and a password, and the settings have none.
+    #[error(
+        "the Cassandra cluster asks for a password: set cassandra.user and cassandra.password_file"
+    )]
+    NeedsPassword,
+    /// The cluster refuses the name or the password.
+    #[error(
+        "the Cassandra cluster refuses cassandra.user or the password in cassandra.password_file: {0}"
+    )]
+    WrongPassword(String),
     /// The cluster cannot be reached, or refused what a start needs.
     #[error("the Cassandra cluster cannot be used: {0}")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -1,10 +1,11 @@
-//! TLS of a listener: certificate and key from PEM files, client authority for mTLS, reload.
+//! TLS of a listener: certificate and key from PEM files, client authority for mTLS, reload. TLS towards a peer.
 //!
 //! Shared by the ports of dispatchers and of shard nodes. Opens no socket. A reload that fails leaves the old
 //! files in effect. A connection keeps the files that it began with.
 
 mod certificate;
 mod inspect;
+mod peer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use self::certificate::CertificateFacts;
 pub use self::inspect::{describe, verify};
+pub use self::peer::{PeerTlsError, PeerTlsFiles};
 
 /// Name of HTTP/2 in ALPN.
 pub const ALPN_HTTP2: &[u8] = b"h2";
@@ -157,8 +159,7 @@ fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<Loaded, TlsErro
     let facts = facts_of(&chain);
     warn_if_out_of_time(&files.certificate, &facts);
     let ends = facts.iter().map(|one| one.not_after).min();
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
-        .map_err(|error| not_pem(&files.key, "private key", &error))?;
+    let key = key_of(&files.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -174,13 +175,7 @@ fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<Loaded, TlsErro
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
-                certificate: files.certificate.clone(),
-                key: files.key.clone(),
-            },
-            error => unusable(&files.certificate, &error),
-        })?;
+        .map_err(|error| refused_pair(error, &files.certificate, &files.key))?;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Loaded {
         config: Arc::new(config),
@@ -193,6 +188,22 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
         path: path.to_owned(),
         source,
     })
+}
+
+fn key_of(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|error| not_pem(path, "private key", &error))
+}
+
+/// Returns why rustls refuses a certificate with its key.
+fn refused_pair(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        },
+        error => unusable(certificate, &error),
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -74,6 +74,7 @@ async fn settings() -> CassandraSettings {
         data_center: "datacenter1".to_owned(),
         keyspace: "umbo".to_owned(),
         credentials: None,
+        tls: None,
         instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         shards: 4,
         buckets: 8,

@@ -57,6 +57,7 @@ impl World {
             keyspace: "umbo".to_owned(),
             replication: NODES as u8,
             credentials: None,
+            tls: None,
             instance: 1,
             shards: 4,
             buckets: 8,

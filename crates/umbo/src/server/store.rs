@@ -8,6 +8,7 @@ use umbo_store::Store;
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_store_redb::RedbStore;
 use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
+use umbo_tls::PeerTlsFiles;
 use umbo_types::Clock;
 
 use crate::cli_error::CliError;
@@ -131,6 +132,11 @@ fn cassandra_settings(
         Ok::<_, CliError>(text.trim_end().to_owned())
     });
     let user = section.user.clone();
+    let identity = section.certificate.as_ref().zip(section.key.as_ref());
+    let tls = section.ca.as_ref().map(|authority| PeerTlsFiles {
+        authority: authority.into(),
+        identity: identity.map(|(certificate, key)| (certificate.into(), key.into())),
+    });
     Ok((
         CassandraSettings {
             contact_points,
@@ -138,6 +144,7 @@ fn cassandra_settings(
             keyspace: section.keyspace.clone(),
             replication: section.replication,
             credentials: user.zip(password.transpose()?),
+            tls,
             instance: section.instance,
             shards: match settings.store.shards {
                 0 => section.buckets.min(CASSANDRA_SHARDS),

@@ -89,7 +89,7 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 /// A contradiction between two settings: a test for it, and the keys of both with the reason after a colon.
 type Contradiction = (fn(&Settings) -> bool, &'static str);
 
-const CONTRADICTIONS: [Contradiction; 13] = [
+const CONTRADICTIONS: [Contradiction; 15] = [
     (
         |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
         "server.listen server.admin_listen: two servers cannot listen on one address",
@@ -117,6 +117,14 @@ const CONTRADICTIONS: [Contradiction; 13] = [
     (
         |of| of.cassandra.user.is_some() != of.cassandra.password_file.is_some(),
         "cassandra.user cassandra.password_file: a name needs its password and a password its name",
+    ),
+    (
+        |of| of.cassandra.certificate.is_some() != of.cassandra.key.is_some(),
+        "cassandra.certificate cassandra.key: a certificate needs its key and a key its certificate",
+    ),
+    (
+        |of| of.cassandra.certificate.is_some() && of.cassandra.ca.is_none(),
+        "cassandra.certificate cassandra.ca: a certificate is shown only over TLS, and that needs the authorities of the nodes",
     ),
     (
         |of| of.store.engine == StoreEngine::Cassandra && of.cluster.map.is_some(),

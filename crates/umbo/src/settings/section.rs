@@ -126,6 +126,12 @@ sections! {
         user: Option<String> as "empty_is_none" = None;
         /// File of the password.
         password_file: Option<String> as "empty_is_none" = None;
+        /// Authorities of the nodes' certificates, PEM; without them there is no TLS.
+        ca: Option<String> as "empty_is_none" = None;
+        /// Certificate chain for the nodes, PEM.
+        certificate: Option<String> as "empty_is_none" = None;
+        /// Private key of the certificate, PEM.
+        key: Option<String> as "empty_is_none" = None;
         /// Number of this Umbo in the keyspace.
         instance: u32 = 0, "0" to "1000000";
         /// Parts of each namespace.

@@ -414,6 +414,11 @@ fn values_that_do_not_go_together_are_both_named() {
         ),
         ("[cluster]\nkey = \"a.pem\"\n", "cluster.certificate"),
         ("[cluster]\nca = \"a.pem\"\n", "cluster.certificate"),
+        ("[cassandra]\nkey = \"a.pem\"\n", "cassandra.certificate"),
+        (
+            "[cassandra]\ncertificate = \"a.pem\"\nkey = \"a.pem\"\n",
+            "cassandra.ca",
+        ),
         (
             "[cluster]\ncertificate = \"a.pem\"\nkey = \"a.pem\"\n",
             "cluster.ca",
