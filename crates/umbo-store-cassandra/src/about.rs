@@ -1,4 +1,4 @@
-//! What a row tells of its value, in one column: each further column of a row costs the cluster as much as a short value.
+//! What a row tells of its value, in one column: the cluster has to do as much for each further column.
 
 use bytes::{Buf as _, BufMut as _, Bytes, TryGetError};
 use umbo_types::{LargeRef, StoredForm, Timestamp, Version};
@@ -47,7 +47,7 @@ impl Default for About {
 }
 
 impl About {
-    /// Encodes it: flags, form, instants as far as there are any, lengths, reference, type and encoding. Numbers are
+    /// Encodes it: flags, form, the instants that are set, lengths, reference, type and encoding. Numbers are
     /// big-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let instants = [

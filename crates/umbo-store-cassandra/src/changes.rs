@@ -6,8 +6,9 @@ use umbo_store::{IdempotencyRecord, StoredRow};
 use umbo_types::{Timestamp, UploadId};
 
 use crate::about::About;
+use crate::bucket::BucketId;
 use crate::cell::{blob, int};
-use crate::engine::{BucketEngine, BucketId};
+use crate::engine::BucketEngine;
 use crate::error::ClusterError;
 use crate::found::{RowCells, SizeOf, StoredPlace};
 use crate::guard::{Guard, RowChange};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use umbo_store::{Condition, FencingToken, StoreError, WriteError, WriteRequest, Written, decide};
 use umbo_types::{Deadline, NamespaceId, ShardId};
 
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::bucket::BucketId;
+use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::guard::Guard;
 use crate::queue::QueuedWrite;

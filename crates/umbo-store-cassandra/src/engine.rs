@@ -12,36 +12,23 @@ use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock};
-use umbo_routing::{ShardMap, Slot};
+use umbo_routing::ShardMap;
 use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, RecordsRevision, StoreError};
 use umbo_types::limits::SLOTS;
-use umbo_types::{BelievedClock, Clock, Key, NamespaceId, ShardId, Timestamp};
+use umbo_types::{BelievedClock, Clock, NamespaceId, ShardId, Timestamp};
 
+use crate::bucket::BucketId;
 use crate::cell::{BoundValue, int, small};
 use crate::error::ClusterError;
 use crate::guard::Guard;
 use crate::hedge::HedgeBudget;
-use crate::nodes::NodeReports;
+use crate::node_report::NodeReports;
 use crate::queue::BucketQueue;
 use crate::schema::Statements;
 use crate::sizes::ShardSizes;
 
 /// Guards that are remembered, so that the next commit of a bucket need not read its own: some 200 bytes each.
 const GUARDS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("it is not 0");
-
-/// Some hash slots of a namespace with all its datasets: a Cassandra partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BucketId {
-    /// The namespace: the id that its datasets are placed by.
-    pub(crate) identity: NamespaceId,
-    pub(crate) number: u16,
-}
-
-impl BucketId {
-    pub(crate) fn slot_of(self, key: &Key) -> u16 {
-        Slot::of(self.identity, &key.partition).index()
-    }
-}
 
 /// What this process knows of a shard.
 #[derive(Debug, Default)]

@@ -168,7 +168,7 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
         let column = columns.next();
         Ok(column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
     };
-    // The order is that of the statements.
+    // In the order of the statements.
     let (kind, dataset) = (read::<i8>(next()?)?, read::<i32>(next()?)?);
     let (slot, partition) = (read::<i16>(next()?)?, read::<Bytes>(next()?)?);
     let (sort, about) = (read::<Bytes>(next()?)?, read::<Bytes>(next()?)?);
@@ -179,7 +179,7 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
     let mut value = about
         .large
         .map(|large| Bytes::copy_from_slice(&large.encode()));
-    // At most one of those that are read, and asked for, is not empty.
+    // At most one of the two columns has bytes.
     for column in columns {
         let bytes = read::<Bytes>(column?)?;
         value = value.or(bytes.filter(|bytes| !bytes.is_empty()));

@@ -15,8 +15,9 @@ use scylla::value::CqlValue;
 use umbo_store::RecordsRevision;
 use umbo_types::{NamespaceId, Timestamp, Version};
 
+use crate::bucket::BucketId;
 use crate::cell::{BoundValue, big, int};
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::engine::{BucketEngine, lock};
 use crate::error::{ClusterError, was_never_begun};
 use crate::found::{SizeOf, is_applied};
 use crate::guard::{Guard, RowChange};

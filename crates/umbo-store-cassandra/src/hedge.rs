@@ -13,7 +13,7 @@ use scylla::policies::speculative_execution::{Context, SpeculativeExecutionPolic
 const HEDGE_AFTER: Duration = Duration::from_millis(50);
 /// Requests that pay for one hedge: five percent of them may be sent twice.
 const HEDGE_PRICE: i64 = 20;
-/// Requests that are remembered: they pay for what is under way at a node when it stops.
+/// Requests that pay for hedges to come: those under way at a node when it stops.
 const CREDIT_MAX: i64 = 2_000;
 
 /// Decides whether a request may be sent twice.

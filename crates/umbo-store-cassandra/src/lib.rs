@@ -7,6 +7,7 @@
 //! bucket is as its decisions saw it.
 
 mod about;
+mod bucket;
 mod cell;
 mod changes;
 mod commit;
@@ -17,6 +18,7 @@ mod guard;
 mod guarded;
 mod hedge;
 mod needs;
+mod node_report;
 mod nodes;
 mod probe;
 mod queue;

@@ -9,8 +9,9 @@ use umbo_store::{
 };
 use umbo_types::{NamespaceId, PartitionKey, Timestamp, UploadId};
 
+use crate::bucket::BucketId;
 use crate::cell::{int, tiny};
-use crate::engine::{BucketEngine, BucketId};
+use crate::engine::BucketEngine;
 use crate::error::ClusterError;
 use crate::found::{FoundRow, StoredPlace, decode};
 use crate::guard::Guard;

@@ -1,6 +1,6 @@
 //! The nodes of the cluster: as the connections of the driver show them, and as each tells of itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,22 +15,10 @@ use umbo_types::Timestamp;
 
 use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
+use crate::node_report::{NodeReport, ahead_of};
 
 /// How often each node is asked of itself.
 const ASKED_EVERY: Duration = Duration::from_secs(30);
-
-/// What a node tells of itself.
-#[derive(Debug, Clone)]
-pub(crate) struct NodeReport {
-    release: String,
-    /// Names the schema that it has.
-    schema: String,
-    /// By how much the clock of this process is ahead of its clock, at least, in microseconds.
-    clock_ahead: i64,
-}
-
-/// The last report of each node, by its address.
-pub(crate) type NodeReports = HashMap<SocketAddr, NodeReport>;
 
 /// Asks the nodes until the store is dropped.
 pub(crate) async fn ask_nodes(engine: Weak<BucketEngine>) {
@@ -47,19 +35,6 @@ pub(crate) async fn ask_nodes(engine: Weak<BucketEngine>) {
         agreed = schemas <= 1;
         drop(engine_now);
         tokio::time::sleep(ASKED_EVERY).await;
-    }
-}
-
-/// Returns by how much a clock that showed two times around the answer is ahead of the one that gave it, at least.
-const fn ahead_of(answer: Timestamp, (asked, answered): (Timestamp, Timestamp)) -> i64 {
-    // The answer is in milliseconds.
-    let (begin, end) = (answer.0, answer.0 + 999);
-    if asked.0 > end {
-        (asked.0 - end).cast_signed()
-    } else if answered.0 < begin {
-        -((begin - answered.0).cast_signed())
-    } else {
-        0
     }
 }
 
@@ -165,19 +140,4 @@ impl BucketEngine {
 
 fn at(node: &Node) -> SocketAddr {
     SocketAddr::new(node.address.ip(), node.address.port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_is_ahead_by_what_the_time_of_the_answer_does_not_explain() {
-        let at = Timestamp::from_millis;
-        let answer = at(10_000);
-        assert_eq!(ahead_of(answer, (at(9_990), at(10_020))), 0);
-        assert_eq!(ahead_of(answer, (at(10_000), at(10_000))), 0);
-        assert_eq!(ahead_of(answer, (at(12_000), at(12_900))), 1_999_001);
-        assert_eq!(ahead_of(answer, (at(7_000), at(8_000))), -2_000_000);
-    }
 }

@@ -12,8 +12,9 @@ use umbo_store::{
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, MULTI_GET_BYTES_MAX, SLOTS};
 use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
+use crate::bucket::BucketId;
 use crate::cell::{blob, int, small};
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::found::{FoundRow, StoredPlace, decode};
 
@@ -132,7 +133,7 @@ impl BucketEngine {
             request.keys_only,
             limit,
         );
-        let mut walked = Walked::of(walk.await?, limit);
+        let mut walked = ChunkRows::of(walk.await?, limit);
         let now = self.clock.wall();
         if !request.keys_only {
             let read = self.read_apart(bucket, &mut walked, request.bytes_max, now);
@@ -205,7 +206,7 @@ impl BucketEngine {
                 request.keys_only,
                 limit.cast_signed(),
             );
-            let mut walked = Walked::of(walk.await?, limit);
+            let mut walked = ChunkRows::of(walk.await?, limit);
             after = None;
             if walked.rows.is_empty() {
                 continue;
@@ -268,13 +269,13 @@ impl BucketEngine {
 }
 
 /// Rows of a walk in order.
-struct Walked {
+struct ChunkRows {
     rows: Vec<FoundRow>,
     /// Whether there are rows behind them.
     has_more: bool,
 }
 
-impl Walked {
+impl ChunkRows {
     /// Takes the answer of a query with a limit; the last row it asked for only tells that there are more.
     fn of(mut rows: Vec<FoundRow>, limit: u32) -> Self {
         let has_more = rows.len() >= limit as usize;
@@ -289,7 +290,7 @@ impl Walked {
         self.rows.truncate(at);
     }
 
-    /// Ends the rows with the one that fills a chunk of so many bytes, or makes it read as many as a chunk may.
+    /// Ends the rows where a chunk of so many bytes is full, or has read the bytes of the largest chunk.
     fn end_at(&mut self, bytes_max: u32, now: Timestamp) {
         let (mut returned, mut read) = (0, 0);
         let fills = |row: &FoundRow| {
@@ -328,12 +329,12 @@ impl Walked {
 }
 
 impl BucketEngine {
-    /// Reads the values that stand apart, of rows that a chunk of so many bytes takes. The rows end before one that has
-    /// changed since they were read, so that they stay one snapshot; if that is the first, with it as it is now.
+    /// Reads the values that stand apart, of rows that a chunk of so many bytes takes. A row that has changed since it was
+    /// read ends the rows before it, so that they stay one snapshot; if it is the first, it is the only one, as it is now.
     async fn read_apart(
         &self,
         bucket: BucketId,
-        walked: &mut Walked,
+        walked: &mut ChunkRows,
         bytes_max: u32,
         now: Timestamp,
     ) -> Result<(), ClusterError> {

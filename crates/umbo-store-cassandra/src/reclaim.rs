@@ -14,8 +14,9 @@ use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 use umbo_types::{NamespaceId, Timestamp, UploadId};
 
+use crate::bucket::BucketId;
 use crate::cell::{int, tiny};
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::found::{FoundRow, decode};
 use crate::guard::{Guard, RowChange};

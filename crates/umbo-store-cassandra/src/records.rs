@@ -15,8 +15,9 @@ use tokio::sync::oneshot;
 use umbo_store::{DatasetGroup, IdRange, RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
+use crate::bucket::BucketId;
 use crate::cell::{big, blob, int};
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::found::is_applied;
 use crate::queue::Work;

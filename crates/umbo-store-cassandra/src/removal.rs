@@ -8,8 +8,9 @@ use umbo_routing::Slot;
 use umbo_store::{DatasetGroup, DeleteRangeRequest, Deleted, SortRange, StoreError};
 use umbo_types::NamespaceId;
 
+use crate::bucket::BucketId;
 use crate::cell::{blob, int, small};
-use crate::engine::{BucketEngine, BucketId};
+use crate::engine::BucketEngine;
 use crate::error::ClusterError;
 use crate::found::{FoundRow, RowCells, StoredPlace};
 use crate::guard::{Guard, RowChange};

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::ShardId;
 
-use crate::engine::{BucketEngine, BucketId, lock};
+use crate::bucket::BucketId;
+use crate::engine::{BucketEngine, lock};
 use crate::queue::{BucketQueue, Work};
 
 /// Mutations that may wait in a shard.

@@ -52,7 +52,7 @@ impl CassandraOpenError {
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Cluster(_) => true,
-            // The node that was asked has told of none.
+            // The node that was asked does not know any yet.
             Self::NoSuchDataCenter { known, .. } => known.is_empty(),
             Self::Node { error, .. } => {
                 matches!(error, ContactError::Silent | ContactError::Unreachable(_))

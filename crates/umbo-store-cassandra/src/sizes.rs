@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use umbo_store::NamespaceSize;
 use umbo_types::NamespaceId;
 
-use crate::engine::BucketId;
+use crate::bucket::BucketId;
 use crate::found::SizeOf;
 
 /// Sizes of the datasets of a bucket.
@@ -23,7 +23,7 @@ pub(crate) struct ShardSizes {
 }
 
 impl ShardSizes {
-    /// Counts a bucket with these sizes, and no longer with those that it was counted with.
+    /// Counts a bucket with these sizes instead of the sizes before.
     pub(crate) fn count(&mut self, bucket: BucketId, sizes: &BucketSizes) {
         let before = self.by_bucket.remove(&bucket).unwrap_or_default();
         for (dataset, (rows, bytes, saved)) in before {

@@ -18,7 +18,8 @@ use umbo_store::{
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
 
-use crate::engine::{BucketEngine, BucketId, KnownShard, guards, lock};
+use crate::bucket::BucketId;
+use crate::engine::{BucketEngine, KnownShard, guards, lock};
 use crate::guarded::random_id;
 use crate::hedge::HedgeBudget;
 use crate::nodes::ask_nodes;
