@@ -18,7 +18,7 @@ type BucketSizes = BTreeMap<i32, SizeOf>;
 #[derive(Debug, Default)]
 pub(crate) struct ShardSizes {
     by_dataset: BTreeMap<NamespaceId, SizeOf>,
-    /// What is counted of each bucket.
+    /// The sizes that each bucket is counted with.
     by_bucket: HashMap<BucketId, BucketSizes>,
 }
 
