@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.real("cassandra"), pytest.mark.embedded("the engine ta
 
 # Rows of the load; a million of them take a while.
 ROWS = int(os.environ.get("UMBO_TEST_LOAD_ROWS", 6_000))
-PART = 2_000
+PART = 2_000 + ROWS // 100
 # Writes that meet a lost node may fail.
 FAILED_MAX = 5
 
@@ -97,10 +97,10 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
         for number, at in enumerate(range(0, ROWS, PART)):
             assert load.put(number, lines(as_rows(dataset[at : at + PART]))).status == 201
         load.seal(number + 1)
-        wait_until(lambda: load.reached("building", "verifying"), "it is built")
+        wait_until(lambda: load.reached("building", "verifying"), "it is being built")
         cluster.nodes[1].kill()
         wait_until(lambda: lost_nodes(servers[0]) == ["127.0.0.2"], "the lost node is told")
-        load.wait_for("ready")
+        wait_until(lambda: load.reached("ready"), "it is ready", seconds=300 + ROWS // 500)
         cluster.nodes[1].start()
         cluster.settle()
         wait_until(lambda: not lost_nodes(servers[0]), "it is back")

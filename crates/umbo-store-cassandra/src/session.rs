@@ -18,6 +18,7 @@ use scylla::policies::retry::DefaultRetryPolicy;
 use scylla::statement::{Consistency, SerialConsistency};
 
 use umbo_tls::PeerTlsFiles;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::guarded::random_id;
 use crate::hedge::HedgeBudget;
@@ -165,12 +166,28 @@ async fn make_tables(
             "with"
         };
         let text = format!(
-            "create table if not exists \"{keyspace}\".{name} {columns} {with} speculative_retry = '{HEDGE}'"
+            "create table if not exists \"{keyspace}\".{name} {columns} {with} speculative_retry = '{HEDGE}' and id = '{}'",
+            id_of(keyspace, name)
         );
         session.query_unpaged(text, ()).await.map_err(failed)?;
     }
     session.await_schema_agreement().await.map_err(failed)?;
     check_layout(session, settings).await
+}
+
+/// Returns the id of a table, from its name alone. The nodes would give one that two processes make at the same time two
+/// ids, and not agree any more.
+fn id_of(keyspace: &str, table: &str) -> String {
+    let name = format!("{keyspace} {table} {FORMAT}");
+    let hex = format!("{:032x}", xxh3_128(name.as_bytes()));
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }
 
 /// Refuses to use rows that another number of shards or buckets, or another version, has laid out.

@@ -63,14 +63,24 @@ impl World {
             buckets: 8,
             request_timeout: Duration::from_secs(30),
         };
-        let mut stores = Vec::new();
-        for number in 0..STORES {
+        // All make the tables at the same time.
+        let stores = (0..STORES).map(|number| {
             let time = Timestamp::from_millis(1_700_000_000_000 + 10_000 * number);
-            let store = CassandraStore::open(&settings, Arc::new(ManualClock::new(time))).await;
-            stores.push(Arc::new(store.expect("the nodes serve")));
+            let settings = CassandraSettings {
+                contact_points: vec![settings.contact_points[number as usize % NODES].clone()],
+                ..settings.clone()
+            };
+            tokio::spawn(async move {
+                let store = CassandraStore::open(&settings, Arc::new(ManualClock::new(time))).await;
+                Arc::new(store.expect("the nodes serve"))
+            })
+        });
+        let mut opened = Vec::new();
+        for store in stores.collect::<Vec<_>>() {
+            opened.push(store.await.expect("it ends well"));
         }
         Arc::new(Self {
-            stores,
+            stores: opened,
             rows: (0..ROWS).map(|row| key(&format!("row-{row}"))).collect(),
             history: History::default(),
             succeeded: watch::Sender::new(0),
