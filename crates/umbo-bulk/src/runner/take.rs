@@ -126,7 +126,7 @@ impl Divided {
     ) -> Self {
         let condition = |shard: ShardId| {
             if load.target.is_some() {
-                Condition::Unwritten
+                Condition::Unwritten(None)
             } else if load.force {
                 Condition::Always
             } else {
