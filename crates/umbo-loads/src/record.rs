@@ -19,6 +19,7 @@ const COLUMN_LEN_MAX: usize = 256;
 /// A load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is stored by itself")]
 pub struct LoadRecord {
     /// Name of the namespace.
     pub name: String,
@@ -71,6 +72,9 @@ pub struct LoadRecord {
     /// The key that its creation was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<CreationKey>,
+    /// Whether its rows keep the versions of their export. A process of an earlier version refuses such a record.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_row_versions: bool,
 }
 
 #[expect(
@@ -230,6 +234,7 @@ impl LoadRecord {
             reason: None,
             target,
             creation: None,
+            keep_row_versions: spec.keep_row_versions,
         })
     }
 
@@ -417,6 +422,7 @@ impl LoadRecord {
             version: self.target.as_ref().map(|target| target.version),
             guards: self.target.as_ref().map(|target| target.guards),
             activate: self.target.as_ref().is_some_and(|target| target.activate),
+            keep_row_versions: self.keep_row_versions,
             dry_run: None,
         }
     }
@@ -430,8 +436,12 @@ fn target(
 ) -> Result<Option<LoadTarget>, LoadError> {
     let refused = |field, expected| Err(LoadError::Field { field, expected });
     if spec.mode == LoadMode::Merge {
-        if spec.guards.is_some() || spec.activate {
-            let field = if spec.activate { "activate" } else { "guards" };
+        let fields = [
+            ("guards", spec.guards.is_some()),
+            ("activate", spec.activate),
+            ("keep_row_versions", spec.keep_row_versions),
+        ];
+        if let Some((field, _)) = fields.into_iter().rev().find(|(_, is_there)| *is_there) {
             return refused(
                 field,
                 "no such field in mode merge; only mode replace has it",
@@ -658,6 +668,10 @@ mod tests {
             },
             LoadSpec {
                 activate: true,
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                keep_row_versions: true,
                 ..LoadSpec::default()
             },
             LoadSpec {
