@@ -329,7 +329,7 @@ pub struct LoadInfo {
     /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
-    /// In mode `replace`: whether rows keep the versions of their export.
+    /// In mode `replace`: whether rows keep the versions of their export. Absent once the load has ended.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep_row_versions: bool,
     /// Whether nothing was changed because it was a dry run. Absent otherwise.

@@ -72,7 +72,8 @@ pub struct LoadRecord {
     /// The key that its creation was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<CreationKey>,
-    /// Whether its rows keep the versions of their export. A process of an earlier version refuses such a record.
+    /// Whether its rows keep the versions of their export; false once it has ended. A process of an earlier version
+    /// refuses a record with this field.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep_row_versions: bool,
 }
@@ -340,6 +341,8 @@ impl LoadRecord {
         self.ended_at = Some(now.as_millis().max(self.created_at));
         self.paused = false;
         self.reason = reason.map(shortened);
+        // No row is applied any more, and processes of earlier versions read the record again.
+        self.keep_row_versions = false;
     }
 
     /// Returns whether all its parts are checked before any of its rows is applied: it may fail by its counts, and its
@@ -631,6 +634,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_load_that_has_ended_is_read_by_earlier_versions() {
+        let spec = LoadSpec {
+            mode: LoadMode::Replace,
+            keep_row_versions: true,
+            ..LoadSpec::default()
+        };
+        let mut load = created(&spec).unwrap();
+        assert!(load.keep_row_versions);
+        load.step(&LoadStep::Abort, NOW).unwrap();
+        assert!(!load.keep_row_versions, "the field is left out");
     }
 
     #[test]
