@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import subprocess
 
 import pytest
@@ -76,6 +77,23 @@ def test_what_is_exported_comes_back(server, stored, folder, name):
     said = run(server, "kv", "import", "--create", copy, name, folder=folder)
     assert f"{300 + len(VALUES)} rows written, 0 failed" in said, said
     compare(server, copy)
+
+
+def test_rows_beside_a_longer_value_are_read_once(server, folder):
+    """A page ends before a value that is too long to be held beside others, and few more pages are read for that."""
+    ns = server.namespace("beside")
+    assert ns.write([{"pk": f"p{n}", "v": "x" * 100} for n in range(8_000)]).status == 200
+    assert ns.put("p4000", "large", content(6 * MIB)).status == 201
+
+    def scans():
+        text = server.admin().get("/metrics").body.decode()
+        return int(re.search(r'^umbo_requests_total\{operation="scan",status="200"\} (\d+)$', text, re.MULTILINE)[1])
+
+    run(server, "kv", "export", ns.name, "-f", "none.ndjson", "--without-large", folder=folder)
+    before = scans()
+    run(server, "kv", "export", ns.name, "-f", "rows.ndjson", "--segments", "1", folder=folder)
+    assert len((folder / "rows.ndjson").read_text().splitlines()) == 8_002
+    assert scans() - before < 200, scans() - before
 
 
 def test_rows_of_a_pipe_come_back(server, stored, folder):

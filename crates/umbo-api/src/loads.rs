@@ -147,6 +147,10 @@ pub struct LoadGuards {
 /// Body of a request to create a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a member of its own on the wire"
+)]
 pub struct LoadSpec {
     /// Effect on the existing rows of the namespace.
     #[serde(default)]
@@ -187,6 +191,10 @@ pub struct LoadSpec {
     /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
+    /// In mode `replace`: whether rows keep the versions (`ETag`s) of their export. Only for a namespace without rows. A
+    /// row without a version, or with one of the future, is rejected.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_row_versions: bool,
 }
 
 impl LoadSpec {
@@ -321,6 +329,9 @@ pub struct LoadInfo {
     /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
+    /// In mode `replace`: whether rows keep the versions of their export. Absent once the load has ended.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_row_versions: bool,
     /// Whether nothing was changed because it was a dry run. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,

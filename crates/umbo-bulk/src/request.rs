@@ -43,6 +43,12 @@ use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, VersionAsk, answer, rejects_af
 /// Most parts of a load.
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
 
+/// Refuses a load that keeps row versions.
+const NAMESPACE_HAS_ROWS: LoadError = LoadError::Field {
+    field: "keep_row_versions",
+    expected: "false for a namespace that has rows, or had some that have expired",
+};
+
 /// Serves a request about loads or versions.
 pub(crate) async fn serve<B>(
     dispatcher: &Arc<Dispatcher>,
@@ -150,6 +156,10 @@ impl LoadRequest<'_> {
         };
         let origin = self.plane.origin()?;
         let namespace = Arc::clone(self.plane.namespace());
+        let store = &*self.plane.dispatcher().store;
+        if spec.keep_row_versions && has_rows(store, namespace.dataset) {
+            return Err(ControlError::Load(NAMESPACE_HAS_ROWS).into());
+        }
         let payer = self.plane.payer_id();
         let creation = keyed.as_mut().map(|keyed| {
             keyed.add(Some(&text));
@@ -349,6 +359,13 @@ impl LoadRequest<'_> {
             versions: versions.collect(),
         }
     }
+}
+
+/// Returns whether a dataset has rows, as its shards told last. Expired rows count.
+fn has_rows(store: &dyn Store, dataset: NamespaceId) -> bool {
+    sizes(store)
+        .get(&dataset)
+        .is_some_and(|(rows, _)| *rows > 0)
 }
 
 /// Returns the rows and bytes of each dataset, over the shards that tell them.

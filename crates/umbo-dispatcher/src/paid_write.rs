@@ -14,7 +14,9 @@ use umbo_store::{
     Atomicity, Change, Durability, FencingToken, Mutation, StoreError, WriteError, WriteRequest,
     Written,
 };
-use umbo_types::{Deadline, Key, NamespaceId, Operation, RequestUnits, ShardId, Version};
+use umbo_types::{
+    Deadline, Key, NamespaceId, Operation, RequestUnits, ShardId, Timestamp, Version,
+};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
@@ -146,6 +148,8 @@ impl<'a> LocatedWrite<'a> {
         // No answer is cached of a dataset that is being built, or of the bytes of parts.
         let cached = rows.mutations.iter().filter(|_| is_live);
         let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();
+        let kept = rows.mutations.iter();
+        let kept = kept.filter_map(|one| one.condition.kept_version()).max();
         let request = WriteRequest {
             namespace: rows.namespace,
             epoch: if is_live { paying.epoch } else { 0 },
@@ -154,7 +158,8 @@ impl<'a> LocatedWrite<'a> {
             durability: Durability::Sync,
             proposed: Version::proposed_at(context.now),
             idempotency: None,
-            not_before: None,
+            // No shard takes a version that its clock has not reached.
+            not_before: kept.map(|version| Timestamp(version.0)),
             run: rows.run,
         };
         let scopes = keys.iter().map(|key| WriteScope::Row(paying.id, key));

@@ -31,7 +31,7 @@ pub fn parse(
         for row in records {
             check_count(rows.len())?;
             rows.push(match row.map_err(bad)? {
-                Ok(InputRow { key, change }) => {
+                Ok(InputRow { key, change, .. }) => {
                     let change = LineChange::Row(change);
                     mutation(key, change, Condition::Always, namespace, &mut lives_from)
                 }

@@ -19,6 +19,7 @@ const COLUMN_LEN_MAX: usize = 256;
 /// A load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is stored by itself")]
 pub struct LoadRecord {
     /// Name of the namespace.
     pub name: String,
@@ -71,6 +72,10 @@ pub struct LoadRecord {
     /// The key that its creation was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<CreationKey>,
+    /// Whether its rows keep the versions of their export; false once it has ended. A process of an earlier version
+    /// refuses a record with this field.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_row_versions: bool,
 }
 
 #[expect(
@@ -230,6 +235,7 @@ impl LoadRecord {
             reason: None,
             target,
             creation: None,
+            keep_row_versions: spec.keep_row_versions,
         })
     }
 
@@ -335,6 +341,8 @@ impl LoadRecord {
         self.ended_at = Some(now.as_millis().max(self.created_at));
         self.paused = false;
         self.reason = reason.map(shortened);
+        // No row is applied any more, and processes of earlier versions read the record again.
+        self.keep_row_versions = false;
     }
 
     /// Returns whether all its parts are checked before any of its rows is applied: it may fail by its counts, and its
@@ -417,6 +425,7 @@ impl LoadRecord {
             version: self.target.as_ref().map(|target| target.version),
             guards: self.target.as_ref().map(|target| target.guards),
             activate: self.target.as_ref().is_some_and(|target| target.activate),
+            keep_row_versions: self.keep_row_versions,
             dry_run: None,
         }
     }
@@ -430,8 +439,12 @@ fn target(
 ) -> Result<Option<LoadTarget>, LoadError> {
     let refused = |field, expected| Err(LoadError::Field { field, expected });
     if spec.mode == LoadMode::Merge {
-        if spec.guards.is_some() || spec.activate {
-            let field = if spec.activate { "activate" } else { "guards" };
+        let fields = [
+            ("guards", spec.guards.is_some()),
+            ("activate", spec.activate),
+            ("keep_row_versions", spec.keep_row_versions),
+        ];
+        if let Some((field, _)) = fields.into_iter().rev().find(|(_, is_there)| *is_there) {
             return refused(
                 field,
                 "no such field in mode merge; only mode replace has it",
@@ -624,6 +637,19 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_has_ended_is_read_by_earlier_versions() {
+        let spec = LoadSpec {
+            mode: LoadMode::Replace,
+            keep_row_versions: true,
+            ..LoadSpec::default()
+        };
+        let mut load = created(&spec).unwrap();
+        assert!(load.keep_row_versions);
+        load.step(&LoadStep::Abort, NOW).unwrap();
+        assert!(!load.keep_row_versions, "the field is left out");
+    }
+
+    #[test]
     fn a_sealed_load_cannot_be_sealed_with_other_parts_or_given_more() {
         let mut load = load();
         load.step(&LoadStep::Seal(2), NOW).unwrap();
@@ -658,6 +684,10 @@ mod tests {
             },
             LoadSpec {
                 activate: true,
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                keep_row_versions: true,
                 ..LoadSpec::default()
             },
             LoadSpec {

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use umbo_api::batch::{LineText, MatchField, WriteLine, WriteOp};
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{EXPIRES_AT_MS, RowFieldError, RowFields, ValueField, is_content_field};
-use umbo_types::{Key, Timestamp, Value};
+use umbo_types::{Key, Timestamp, Value, Version};
 
 use crate::error::looks_like;
 use crate::line_error::LineError;
@@ -31,6 +31,8 @@ pub struct ParsedLine {
     pub if_match: Option<MatchField>,
     /// Condition that there is no row.
     pub if_none_match: Option<MatchField>,
+    /// The version of an exported row.
+    pub version: Option<Version>,
 }
 
 /// The change that a line makes.
@@ -74,6 +76,7 @@ pub fn parse(line: &[u8], owner: &Bytes) -> Result<ParsedLine, LineError> {
         change,
         if_match: line.if_match,
         if_none_match: line.if_none_match,
+        version: line.version.map(Version),
     })
 }
 
@@ -372,7 +375,7 @@ mod tests {
                 },
                 None => InputChange::Delete,
             };
-            let row = InputRow { key: Key::new(pk, sk).unwrap(), change };
+            let row = InputRow { key: Key::new(pk, sk).unwrap(), change, version: None };
             let mut out = BytesMut::new();
             write(&row, &mut out);
             let line = out.freeze();

@@ -119,6 +119,7 @@ fn row(line: &Bytes) -> Result<InputRow, RejectReason> {
         LineChange::Row(change) => Ok(InputRow {
             key: parsed.key,
             change,
+            version: parsed.version,
         }),
         LineChange::Increment { .. } => Err(LineError::IncrementAmongRows.into()),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_api::row::RowFieldError;
-use umbo_types::{Key, KeyError, RowError, Timestamp, Value};
+use umbo_types::{Key, KeyError, RowError, Timestamp, Value, Version};
 
 use crate::line_error::LineError;
 
@@ -32,6 +32,8 @@ pub struct InputRow {
     pub key: Key,
     /// The change of the row with this key.
     pub change: InputChange,
+    /// The version of an exported row. Only a load that keeps row versions reads it.
+    pub version: Option<Version>,
 }
 
 /// The change of a row.

@@ -10,7 +10,7 @@ use umbo_api::path::KeyEncoding;
 use umbo_api::path::base64url;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, RowFieldError};
 use umbo_api::time_to_live;
-use umbo_types::Key;
+use umbo_types::{Key, Version};
 
 use crate::error::RowsError;
 use crate::format::Columns;
@@ -94,6 +94,7 @@ pub(crate) struct Table {
     expires_at: Option<usize>,
     content_type: Option<usize>,
     content_encoding: Option<usize>,
+    version: Option<usize>,
     /// Columns whose JSON object is the value, in their order; `None` if the value is a column.
     rest: Option<Vec<usize>>,
 }
@@ -182,6 +183,7 @@ impl Table {
         self.expires_at = self.find("expires_at")?;
         self.content_type = self.find("content_type")?;
         self.content_encoding = self.find("content_encoding")?;
+        self.version = self.find("version")?;
         Ok(())
     }
 
@@ -238,6 +240,7 @@ impl Table {
             self.expires_at,
             self.content_type,
             self.content_encoding,
+            self.version,
         ];
         let mut read = vec![false; self.len()];
         for &column in fields.iter().flatten().chain(self.rest.iter().flatten()) {
@@ -269,7 +272,19 @@ impl Table {
         let content_encoding = optional(cells, self.content_encoding)?;
         let content = [content_type, content_encoding.unwrap_or_default()];
         let change = line::change(op, value, content, expiry)?;
-        Ok(InputRow { key, change })
+        let version = self.version(cells)?;
+        Ok(InputRow {
+            key,
+            change,
+            version,
+        })
+    }
+
+    /// Returns the version in a row. A cell that is not a version counts as none: most loads do not need one.
+    fn version(&self, cells: &impl Cells) -> Result<Option<Version>, RejectReason> {
+        let text = optional(cells, self.version)?;
+        let version = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        Ok(version.map(Version))
     }
 
     fn ttl(&self, cells: &impl Cells) -> Result<Option<u64>, RejectReason> {

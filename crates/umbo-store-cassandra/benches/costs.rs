@@ -35,13 +35,13 @@ const CALLS: u64 = 500;
 const VALUE: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// The driver alone, with a table for rows like those of the store.
-struct Plain {
+struct DriverAlone {
     session: Session,
     get: PreparedStatement,
     put: PreparedStatement,
 }
 
-impl Plain {
+impl DriverAlone {
     async fn open(address: &str) -> Self {
         let session = SessionBuilder::new()
             .known_node(address)
@@ -84,12 +84,12 @@ impl Plain {
 
 /// Processor time of a call in this process, and the median of its durations, both in microseconds.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+struct CallCost {
     processor: f64,
     median: f64,
 }
 
-async fn measure<F>(callers: u64, call: impl Fn(u64) -> F) -> Cost
+async fn measure<F>(callers: u64, call: impl Fn(u64) -> F) -> CallCost
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -113,14 +113,14 @@ where
     let processor = before.elapsed();
     took.sort_unstable();
     let calls = f64::from((callers * CALLS) as u32);
-    Cost {
+    CallCost {
         processor: processor.as_secs_f64() * 1e6 / calls,
         median: took[took.len() / 2].as_secs_f64() * 1e6,
     }
 }
 
-fn show(what: &str, callers: u64, rounds: &[(Cost, Cost)]) {
-    let median = |of: fn(&(Cost, Cost)) -> f64| {
+fn show(what: &str, callers: u64, rounds: &[(CallCost, CallCost)]) {
+    let median = |of: fn(&(CallCost, CallCost)) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(of).collect();
         all.sort_unstable_by(f64::total_cmp);
         all[all.len() / 2]
@@ -154,7 +154,7 @@ async fn main() {
     let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
     let store = CassandraStore::open(&settings, Arc::new(clock)).await;
     let store = Arc::new(store.expect("the node serves"));
-    let plain = Arc::new(Plain::open(&node.address()).await);
+    let plain = Arc::new(DriverAlone::open(&node.address()).await);
     let of_store = Arc::clone(&store);
     let puts = move |row: u64| {
         let store = Arc::clone(&of_store);

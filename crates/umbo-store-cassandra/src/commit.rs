@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use umbo_store::{Condition, FencingToken, StoreError, WriteError, WriteRequest, Written, decide};
+use umbo_store::{FencingToken, StoreError, WriteError, WriteRequest, Written, decide};
 use umbo_types::{Deadline, NamespaceId, ShardId};
 
 use crate::bucket::BucketId;
@@ -80,10 +80,7 @@ impl BucketEngine {
         let shard = self.shard_of(bucket);
         for QueuedWrite { request, .. } in writes {
             let mutations = &request.mutations;
-            if mutations
-                .iter()
-                .any(|one| one.condition != Condition::Unwritten)
-            {
+            if mutations.iter().any(|one| !one.condition.is_unwritten()) {
                 self.learn(shard, request.namespace, request.epoch).await?;
             }
         }

@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use scylla::value::CqlValue;
-use umbo_store::{
-    Change, Condition, DatasetGroup, IdempotencyRecord, SortRange, UploadState, WriteRequest,
-};
+use umbo_store::{Change, DatasetGroup, IdempotencyRecord, SortRange, UploadState, WriteRequest};
 use umbo_types::{NamespaceId, PartitionKey, Timestamp, UploadId};
 
 use crate::bucket::BucketId;
@@ -130,7 +128,7 @@ impl Needs {
                     let partition = mutation.key.partition.as_bytes();
                     records.insert(place_of_record(slot, partition, &idempotency.id));
                 }
-                let is_of_load = mutation.condition == Condition::Unwritten;
+                let is_of_load = mutation.condition.is_unwritten();
                 let is_whole = match &mutation.change {
                     Change::Upload(step) => {
                         uploads.insert(*step.upload());

@@ -175,8 +175,8 @@ async fn make_tables(
     check_layout(session, settings).await
 }
 
-/// Returns the id of a table, from its name alone. The nodes would give one that two processes make at the same time two
-/// ids, and not agree any more.
+/// Returns the id of a table, from its name alone. The nodes would give a table two ids if two processes make it at the
+/// same time, and not agree any more.
 fn id_of(keyspace: &str, table: &str) -> String {
     let name = format!("{keyspace} {table} {FORMAT}");
     let hex = format!("{:032x}", xxh3_128(name.as_bytes()));

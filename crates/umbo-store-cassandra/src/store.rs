@@ -67,7 +67,7 @@ impl CassandraStore {
         let mut tries = 0;
         loop {
             tries += 1;
-            match Self::begin(settings, &clock).await {
+            match Box::pin(Self::begin(settings, &clock)).await {
                 Err(error) if error.may_pass() && tries < TRIES_MAX => {
                     tracing::warn!(%error, "the Cassandra cluster cannot be used yet; it is tried again");
                     tokio::time::sleep(RETRY_AFTER).await;

@@ -144,7 +144,7 @@ async fn load_in(
     value: &str,
 ) -> Result<Written, WriteError> {
     let mut request = put_request(namespace, key, value, Durability::Sync);
-    request.mutations[0].condition = Condition::Unwritten;
+    request.mutations[0].condition = Condition::Unwritten(None);
     let call = CallContext::internal();
     store.write_rows(&call, request).await.remove(0)
 }

@@ -295,7 +295,7 @@ impl QueuedWork {
     pub(crate) fn epoch(&self) -> Option<(NamespaceId, u32)> {
         match self {
             Self::Write(write) => {
-                let is_of_client = |op: &Op| op.condition != Condition::Unwritten;
+                let is_of_client = |op: &Op| !op.condition.is_unwritten();
                 let known = (write.namespace, write.epoch);
                 (write.epoch > 0 && write.ops.iter().any(is_of_client)).then_some(known)
             }
@@ -316,7 +316,7 @@ impl QueuedWork {
                 let is_building = group.building == Some(write.namespace);
                 for op in &mut write.ops {
                     op.identity = group.identity;
-                    if op.condition == Condition::Unwritten {
+                    if op.condition.is_unwritten() {
                         op.live = is_building.then_some(group.live);
                     } else {
                         key_codec::move_to(&mut op.key, group.live);

@@ -218,7 +218,7 @@ fn decide_one(
     let current = visible(view, dataset, key, now);
     let existed = current.is_some();
     let holds = match mutation.condition {
-        Condition::Unwritten => {
+        Condition::Unwritten(_) => {
             let group = view.group_of(dataset);
             group.is_some_and(|group| group.building == Some(dataset))
                 && view.is_unwritten(dataset, key)
@@ -252,8 +252,15 @@ fn decide_one(
             (Some(number), Some((value, expires_at)))
         }
     };
-    let proposed = request.proposed.min(Version::latest_at(now));
-    let version = view.versions(dataset, &key.partition).next(proposed);
+    let kept = mutation.condition.kept_version();
+    let (kept, highest) = (kept.filter(|_| changed.is_some()), Version::latest_at(now));
+    let versions = view.versions(dataset, &key.partition);
+    let version = versions.assign(kept, request.proposed, highest);
+    let stored = view.row(dataset, key);
+    if kept.is_some() && stored.is_some_and(|stored| stored.row.version == version) {
+        // An earlier run of the load has put it.
+        return Ok((Written::new(version, existed), stored.cloned()));
+    }
     let row = changed.map(|(value, expires_at)| StoredRow {
         row: Row {
             value,
@@ -273,7 +280,7 @@ fn decide_one(
 /// Returns the dataset that decides a mutation which names this one.
 fn decider(view: &impl CommitView, named: NamespaceId, mutation: &Mutation) -> NamespaceId {
     match mutation.condition {
-        Condition::Unwritten => named,
+        Condition::Unwritten(_) => named,
         _ => view.group_of(named).map_or(named, |group| group.live),
     }
 }
@@ -284,7 +291,7 @@ fn mirror(view: &mut impl CommitView, named: NamespaceId, mutation: &Mutation) {
         return;
     };
     let is_upload = matches!(mutation.change, Change::Upload(_));
-    if is_upload || mutation.condition == Condition::Unwritten {
+    if is_upload || mutation.condition.is_unwritten() {
         return;
     }
     let row = view.row(group.live, &mutation.key).cloned();

@@ -192,7 +192,11 @@ pub enum Condition {
     /// Since the build of the dataset began, no client has written or removed the row. It does not matter whether the
     /// row exists. Fails on every dataset that is not being built. A write under this condition changes that dataset
     /// alone, and a later such write replaces an earlier one.
-    Unwritten,
+    ///
+    /// A row that is put gets the version that is given here, if one is: the version of the row in another cluster. Later
+    /// versions are above it. The sender sets [`WriteRequest::not_before`] to its instant, and a version of the future is
+    /// lowered as a proposal is. Of two such writes of a row with one version, either may stay.
+    Unwritten(Option<Version>),
 }
 
 /// The input of a condition: the version of a visible row, and its `as_of` if a load has put it.
@@ -223,7 +227,7 @@ impl Condition {
     pub fn holds_for(&self, current: Option<RowStamp>) -> bool {
         match self {
             Self::Always => true,
-            Self::Unwritten => false,
+            Self::Unwritten(_) => false,
             Self::Absent => current.is_none(),
             Self::Present => current.is_some(),
             Self::VersionIn(versions) => current.is_some_and(|row| versions.contains(&row.version)),
@@ -239,9 +243,28 @@ impl Condition {
     pub const fn as_of(&self) -> Option<Timestamp> {
         match self {
             Self::NotNewerThan(at) => Some(*at),
-            Self::Always | Self::Absent | Self::Present | Self::VersionIn(_) | Self::Unwritten => {
-                None
-            }
+            Self::Always
+            | Self::Absent
+            | Self::Present
+            | Self::VersionIn(_)
+            | Self::Unwritten(_) => None,
+        }
+    }
+
+    /// Returns whether this is [`Self::Unwritten`].
+    pub const fn is_unwritten(&self) -> bool {
+        matches!(self, Self::Unwritten(_))
+    }
+
+    /// Returns the version that a row put under this condition gets, if it is not a new one.
+    pub const fn kept_version(&self) -> Option<Version> {
+        match self {
+            Self::Unwritten(kept) => *kept,
+            Self::Always
+            | Self::Absent
+            | Self::Present
+            | Self::VersionIn(_)
+            | Self::NotNewerThan(_) => None,
         }
     }
 }

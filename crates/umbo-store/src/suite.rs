@@ -198,7 +198,10 @@ macro_rules! contract_suite {
                 datasets_take_the_same_writes,
                 idempotency_records_outlive_an_activation,
                 rows_of_loads_need_a_dataset_that_is_built,
-                calls_that_were_placed_otherwise_are_refused;
+                calls_that_were_placed_otherwise_are_refused,
+                a_kept_version_is_the_rows_and_later_ones_are_above,
+                a_written_row_stays_under_a_kept_version,
+                a_large_value_with_a_kept_version_is_put_again;
             sizes:
                 sizes_follow_the_rows;
             differential:
@@ -231,7 +234,8 @@ macro_rules! restart_suite {
             large:
                 large_values_outlive_a_restart;
             datasets:
-                datasets_outlive_restarts;
+                datasets_outlive_restarts,
+                kept_versions_outlive_a_restart;
             sizes:
                 sizes_outlive_a_restart;
             version:

@@ -42,6 +42,22 @@ impl VersionClock {
         self.last
     }
 
+    /// Returns the version that a row keeps from elsewhere, or otherwise the next one. Both are lowered to `highest` at
+    /// first, and later versions are above either.
+    pub fn assign(
+        &mut self,
+        kept: Option<Version>,
+        proposed: Version,
+        highest: Version,
+    ) -> Version {
+        let Some(kept) = kept else {
+            return self.next(proposed.min(highest));
+        };
+        let kept = kept.min(highest);
+        self.last = self.last.max(kept);
+        kept
+    }
+
     /// Returns the last assigned version, or the seed.
     pub const fn last(&self) -> Version {
         self.last
@@ -62,6 +78,8 @@ mod tests {
             let mut clock = VersionClock::after(Version(seed));
             let mut last = Version(seed);
             for proposal in proposals {
+                let kept = Some(Version(proposal / 2));
+                last = last.max(clock.assign(kept, last, Version(1 << 61)));
                 let version = clock.next(Version(proposal));
                 prop_assert!(version > last && version >= Version(proposal));
                 last = version;

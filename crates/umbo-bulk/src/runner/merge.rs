@@ -11,14 +11,13 @@ use tokio::task::JoinSet;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, RunRecord, SortedRun};
 use umbo_loads::limits::{PIECE_LEN, SEGMENT_LEN};
-use umbo_store::{Change, GIVES_WAY_EVERY, give_way};
-use umbo_types::Key;
+use umbo_store::{GIVES_WAY_EVERY, give_way};
 
 use super::apply::{Batches, apply};
 use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::open_batches::{Advance, Divided, value_len};
-use super::sort_buffer::{RowBytes, SortedRow};
+use super::sort_buffer::{RowBytes, TakenRow};
 use super::take::{NewestVersions, newest_versions};
 use super::work::continues;
 use super::work::{removal, remove_bytes};
@@ -59,7 +58,7 @@ pub(super) async fn merge_runs(
 }
 
 /// Rows of all runs, and the position of each run after them.
-type MergedBatch = (Vec<(Key, Change)>, Vec<u64>);
+type MergedBatch = (Vec<TakenRow>, Vec<u64>);
 
 /// The rows of sorted runs, batch after batch. Reading ends after the last row, with an error, or when this is dropped.
 struct MergedRows {
@@ -167,7 +166,7 @@ struct RunReader {
     run: SortedRun,
     bytes: RowBytes,
     /// The first row that is not in a batch, and its position; `None` at the end of the run.
-    first: Option<SortedRow>,
+    first: Option<TakenRow>,
     first_at: u64,
 }
 
@@ -231,10 +230,10 @@ impl Merge {
             self.sink(at);
         }
         let (mut rows, mut bytes) = (Vec::with_capacity(BATCH_ROWS_MAX), 0);
-        while let Some(SortedRow { key, change }) = self.next().await? {
-            bytes +=
-                key.partition.as_bytes().len() + key.sort.as_bytes().len() + value_len(&change);
-            rows.push((key, change));
+        while let Some(row) = self.next().await? {
+            let (partition, sort) = (row.key.partition.as_bytes(), row.key.sort.as_bytes());
+            bytes += partition.len() + sort.len() + value_len(&row.change);
+            rows.push(row);
             give_way(rows.len(), GIVES_WAY_EVERY);
             if rows.len() >= BATCH_ROWS_MAX || bytes >= BATCH_BYTES_MAX {
                 bytes = 0;
@@ -256,7 +255,7 @@ impl Merge {
     }
 
     /// Takes the lowest row of all runs.
-    async fn next(&mut self) -> Result<Option<SortedRow>, HostError> {
+    async fn next(&mut self) -> Result<Option<TakenRow>, HostError> {
         let Some(&lowest) = self.order.first() else {
             return Ok(None);
         };
@@ -292,6 +291,6 @@ impl Merge {
     /// Returns the key by which runs are ordered. Of equal row keys, the row of the earlier run is lower.
     fn key(&self, at: usize) -> impl Ord {
         let run = self.order[at];
-        (self.runs[run].first.as_ref().map(SortedRow::order), run)
+        (self.runs[run].first.as_ref().map(TakenRow::order), run)
     }
 }

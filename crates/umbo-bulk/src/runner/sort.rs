@@ -125,8 +125,8 @@ impl Sorter {
             skipped,
             rejected,
         } = TakenRows::of(&self.host, &load, part, batch);
-        for (key, change) in &rows {
-            self.filling.push(key, change);
+        for row in &rows {
+            self.filling.push(row);
         }
         let RejectedRows {
             blocked,

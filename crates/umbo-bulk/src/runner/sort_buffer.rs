@@ -9,13 +9,16 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use umbo_store::Change;
-use umbo_types::{Key, Timestamp, Value};
+use umbo_types::{Key, Timestamp, Value, Version};
 
 const FLAG_PUT: u8 = 1;
 const FLAG_EXPIRES: u8 = 2;
+/// A runner of an earlier version takes such a row for damaged.
+const FLAG_VERSION: u8 = 4;
 /// Length of the fixed head of a row.
 const HEAD_LEN: usize = 11;
 const EXPIRY_LEN: usize = 8;
+const VERSION_LEN: usize = 8;
 /// Bytes of a partition key that rows are compared by first.
 const PREFIX_LEN: usize = 8;
 
@@ -38,7 +41,12 @@ impl SortBuffer {
     }
 
     /// Adds a row.
-    pub(crate) fn push(&mut self, key: &Key, change: &Change) {
+    pub(crate) fn push(&mut self, row: &TakenRow) {
+        let TakenRow {
+            key,
+            change,
+            version,
+        } = row;
         let (partition, sort) = (key.partition.as_bytes(), key.sort.as_bytes());
         self.rows.push((prefix_of(partition), self.bytes.len()));
         let (flags, value, expires_at) = match change {
@@ -54,7 +62,8 @@ impl SortBuffer {
         let nothing = Value::default();
         let value = value.unwrap_or(&nothing);
         let out = &mut self.bytes;
-        out.push(flags | expires);
+        let has_version = version.map_or(0, |_| FLAG_VERSION);
+        out.push(flags | expires | has_version);
         out.extend_from_slice(&(partition.len() as u16).to_be_bytes());
         out.extend_from_slice(&(sort.len() as u16).to_be_bytes());
         out.push(value.content_type.len() as u8);
@@ -62,6 +71,9 @@ impl SortBuffer {
         out.extend_from_slice(&(value.bytes.len() as u32).to_be_bytes());
         if let Some(at) = expires_at {
             out.extend_from_slice(&at.0.to_be_bytes());
+        }
+        if let Some(version) = version {
+            out.extend_from_slice(&version.0.to_be_bytes());
         }
         out.extend_from_slice(partition);
         out.extend_from_slice(sort);
@@ -162,13 +174,14 @@ impl Lens {
             v3,
         ] = *head;
         let expiry = usize::from(flags & FLAG_EXPIRES != 0) * EXPIRY_LEN;
+        let version = usize::from(flags & FLAG_VERSION != 0) * VERSION_LEN;
         Some(Self {
             partition: u16::from_be_bytes([p0, p1]).into(),
             sort: u16::from_be_bytes([s0, s1]).into(),
             content_type: content_type.into(),
             content_encoding: content_encoding.into(),
             value: u32::from_be_bytes([v0, v1, v2, v3]) as usize,
-            keys_at: HEAD_LEN + expiry,
+            keys_at: HEAD_LEN + expiry + version,
         })
     }
 
@@ -190,14 +203,16 @@ fn keys_of(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((partition, rest.get(..lens.sort)?))
 }
 
-/// A row of a sorted run.
+/// A row of a load.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SortedRow {
+pub(crate) struct TakenRow {
     pub(crate) key: Key,
     pub(crate) change: Change,
+    /// The version that it keeps.
+    pub(crate) version: Option<Version>,
 }
 
-impl SortedRow {
+impl TakenRow {
     /// Returns the key for comparing rows.
     pub(crate) fn order(&self) -> (u64, &[u8], &[u8]) {
         let partition = self.key.partition.as_bytes();
@@ -242,7 +257,7 @@ impl RowBytes {
     }
 
     /// Takes the next row. Returns `None` if it is not complete, and an error if its bytes are not a row.
-    pub(crate) fn take(&mut self) -> Result<Option<SortedRow>, NotARow> {
+    pub(crate) fn take(&mut self) -> Result<Option<TakenRow>, NotARow> {
         let Some(lens) = Lens::of(&self.bytes) else {
             return Ok(None);
         };
@@ -254,11 +269,12 @@ impl RowBytes {
         let flags = row[0];
         row.advance(HEAD_LEN);
         let expires_at = (flags & FLAG_EXPIRES != 0).then(|| Timestamp(row.get_u64()));
+        let version = (flags & FLAG_VERSION != 0).then(|| Version(row.get_u64()));
         let (partition, sort) = (row.split_to(lens.partition), row.split_to(lens.sort));
         let key = Key::new(partition, sort).map_err(|_| NotARow)?;
         let content_type = row.split_to(lens.content_type);
         let content_encoding = row.split_to(lens.content_encoding);
-        let change = match flags & !FLAG_EXPIRES {
+        let change = match flags & !(FLAG_EXPIRES | FLAG_VERSION) {
             FLAG_PUT => Change::Put {
                 value: Value {
                     bytes: row,
@@ -271,7 +287,11 @@ impl RowBytes {
             0 => Change::Delete,
             _ => return Err(NotARow),
         };
-        Ok(Some(SortedRow { key, change }))
+        Ok(Some(TakenRow {
+            key,
+            change,
+            version,
+        }))
     }
 }
 
@@ -294,7 +314,7 @@ mod tests {
         }
     }
 
-    fn random_row(random: &mut fastrand::Rng) -> SortedRow {
+    fn random_row(random: &mut fastrand::Rng) -> TakenRow {
         let mut bytes = |from, to| -> Vec<u8> {
             let len = random.usize(from..to);
             (0..len).map(|_| random.u8(0..3)).collect()
@@ -306,11 +326,16 @@ mod tests {
             1 => put(value, "text/plain", Some(random.u64(..))),
             _ => put(value, "", None),
         };
-        SortedRow { key, change }
+        let version = random.bool().then(|| Version(random.u64(..)));
+        TakenRow {
+            key,
+            change,
+            version,
+        }
     }
 
     /// Reads a run from an offset on, whose bytes come in chunks. Returns each row with where the next one begins.
-    fn read(chunks: &[Bytes], from: u64) -> Vec<(SortedRow, u64)> {
+    fn read(chunks: &[Bytes], from: u64) -> Vec<(TakenRow, u64)> {
         let (mut bytes, mut rows, mut end) = (RowBytes::after(from), Vec::new(), 0);
         for chunk in chunks {
             let begin = end;
@@ -332,12 +357,12 @@ mod tests {
     fn rows_come_back_in_order_and_equal_keys_in_theirs() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut rows: Vec<SortedRow> = (0..random.usize(..80))
+            let mut rows: Vec<TakenRow> = (0..random.usize(..80))
                 .map(|_| random_row(&mut random))
                 .collect();
             let mut buffer = SortBuffer::with_capacity(100);
             for row in &rows {
-                buffer.push(&row.key, &row.change);
+                buffer.push(row);
             }
             let (mut sorted, len) = (buffer.sort(), random.usize(1..300));
             let chunks: Vec<Bytes> = std::iter::from_fn(|| sorted.take(len)).collect();

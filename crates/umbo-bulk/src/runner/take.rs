@@ -14,6 +14,7 @@ use super::check::{reject, reject_row};
 use super::host::Host;
 use super::open_batches::{Advance, Divided, RejectedRows};
 use super::rows::{NumberedRows, PartRows};
+use super::sort_buffer::TakenRow;
 use crate::host_error::HostError;
 use crate::limits::REJECTS_MAX;
 use crate::stored_rows::read_row;
@@ -47,7 +48,7 @@ pub(super) struct TakenRows {
     /// Rows that were read, including rows that are not applied.
     pub(super) len: u64,
     /// Rows to apply.
-    pub(super) rows: Vec<(Key, Change)>,
+    pub(super) rows: Vec<TakenRow>,
     /// Rows that have expired already.
     pub(super) skipped: u64,
     pub(super) rejected: RejectedRows,
@@ -56,7 +57,9 @@ pub(super) struct TakenRows {
 impl TakenRows {
     /// Takes the rows of a batch that are to be applied.
     pub(super) fn of(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Self {
-        let default = host.default_ttl(load).map(Expiry::After);
+        // An exported row without an expiry had none.
+        let default = host.default_ttl(load).filter(|_| !load.keep_row_versions);
+        let default = default.map(Expiry::After);
         let mut times = BTreeMap::new();
         let mut lives_from = |partition: &PartitionKey| {
             let shard = host.shard_of(load.namespace_id(), partition);
@@ -70,7 +73,11 @@ impl TakenRows {
         let rejected = &mut taken.rejected;
         for (at, (line, row)) in batch.into_iter().enumerate() {
             give_way(at, GIVES_WAY_EVERY);
-            let InputRow { key, change } = match row {
+            let InputRow {
+                key,
+                change,
+                version,
+            } = match row {
                 Ok(row) => row,
                 Err(row) => {
                     // In a load that is checked first, the check has counted unreadable rows.
@@ -95,22 +102,24 @@ impl TakenRows {
                 rejected.keep(|| refused(part, line, &key, reason));
                 continue;
             }
-            let change = match change {
-                InputChange::Put { value, expiry } => {
-                    let mut expires_at = None;
-                    if let Some(expiry) = expiry.or(default) {
-                        let now = lives_from(&key.partition);
-                        expires_at = Some(expiry.instant(now)).filter(|at| *at > now);
-                        if expires_at.is_none() {
-                            taken.skipped += 1;
-                            continue;
-                        }
-                    }
-                    Change::Put { value, expires_at }
-                }
-                InputChange::Delete => Change::Delete,
+            let mut lives_from = || lives_from(&key.partition);
+            let Some(change) = unexpired(change, default, &mut lives_from) else {
+                taken.skipped += 1;
+                continue;
             };
-            taken.rows.push((key, change));
+            let version = match kept_version(load, &change, version, lives_from) {
+                Ok(version) => version,
+                Err(reason) => {
+                    rejected.unreadable += 1;
+                    rejected.keep(|| refused(part, line, &key, reason));
+                    continue;
+                }
+            };
+            taken.rows.push(TakenRow {
+                key,
+                change,
+                version,
+            });
         }
         taken
     }
@@ -122,11 +131,11 @@ impl Divided {
         host: &Host,
         (load, newest): (&LoadRecord, &NewestVersions),
         advance: Advance,
-        rows: impl IntoIterator<Item = (Key, Change)>,
+        rows: impl IntoIterator<Item = TakenRow>,
     ) -> Self {
-        let condition = |shard: ShardId| {
+        let condition = |shard: ShardId, version: Option<Version>| {
             if load.target.is_some() {
-                Condition::Unwritten
+                Condition::Unwritten(version)
             } else if load.force {
                 Condition::Always
             } else {
@@ -139,7 +148,12 @@ impl Divided {
             ..Self::default()
         };
         let mut of_last: Option<(PartitionKey, ShardId)> = None;
-        for (at, (key, change)) in rows.into_iter().enumerate() {
+        for (at, row) in rows.into_iter().enumerate() {
+            let TakenRow {
+                key,
+                change,
+                version,
+            } = row;
             give_way(at, GIVES_WAY_EVERY);
             // Rows of one partition mostly follow one another.
             let shard = match &of_last {
@@ -153,7 +167,7 @@ impl Divided {
             divided.by_shard.entry(shard).or_default().push(Mutation {
                 key,
                 change,
-                condition: condition(shard),
+                condition: condition(shard, version),
             });
         }
         divided
@@ -178,6 +192,48 @@ impl RejectedRows {
             self.rows.push(row());
         }
     }
+}
+
+/// Returns the change of a row with its expiry, or `None` if the row has expired. `now` is the time at its shard.
+fn unexpired(
+    change: InputChange,
+    default: Option<Expiry>,
+    now: impl FnOnce() -> Timestamp,
+) -> Option<Change> {
+    let InputChange::Put { value, expiry } = change else {
+        return Some(Change::Delete);
+    };
+    let Some(expiry) = expiry.or(default) else {
+        return Some(Change::Put {
+            value,
+            expires_at: None,
+        });
+    };
+    let now = now();
+    let expires_at = Some(expiry.instant(now)).filter(|at| *at > now);
+    expires_at.map(|_| Change::Put { value, expires_at })
+}
+
+/// Returns the version that a row keeps, or why the row is rejected for it. `now` is the time at its shard.
+fn kept_version(
+    load: &LoadRecord,
+    change: &Change,
+    version: Option<Version>,
+    now: impl FnOnce() -> Timestamp,
+) -> Result<Option<Version>, String> {
+    if !load.keep_row_versions || !matches!(change, Change::Put { .. }) {
+        return Ok(None);
+    }
+    let version = version.filter(|version| *version > Version(0));
+    let version = version.ok_or("it has no version, and the load keeps row versions")?;
+    let latest = Version::latest_at(now());
+    if version > latest {
+        let (version, latest) = (version.0, latest.0);
+        return Err(format!(
+            "its version {version} is of the future: the highest one is {latest} now"
+        ));
+    }
+    Ok(Some(version))
 }
 
 /// Returns the row of the report about a row that is refused by its key.
@@ -273,7 +329,36 @@ impl UntakenRows {
 
 #[cfg(test)]
 mod tests {
+    use umbo_api::loads::{LoadMode, LoadSpec};
+    use umbo_types::Value;
+
     use super::*;
+
+    #[test]
+    fn a_version_of_none_or_of_the_future_is_never_kept() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let latest = Version::latest_at(now);
+        let spec = |keep_row_versions| LoadSpec {
+            mode: LoadMode::Replace,
+            keep_row_versions,
+            ..LoadSpec::default()
+        };
+        let load = |keeps| LoadRecord::create(&spec(keeps), ("a", 1), (2, 3), (4, 2), "x", now);
+        let put = Change::Put {
+            value: Value::default(),
+            expires_at: None,
+        };
+        let kept = |change, version| kept_version(&load(true).unwrap(), change, version, || now);
+        for version in [Version(1), Version::proposed_at(now), latest].map(Some) {
+            assert_eq!(kept(&put, version), Ok(version));
+        }
+        for bad in [None, Some(Version(0)), Some(Version(latest.0 + 1))] {
+            assert!(kept(&put, bad).is_err(), "{bad:?}");
+            assert_eq!(kept(&Change::Delete, bad), Ok(None));
+            let any = kept_version(&load(false).unwrap(), &put, bad, || now);
+            assert_eq!(any, Ok(None));
+        }
+    }
 
     #[test]
     fn rows_are_in_order_where_each_is_after_all_before() {
@@ -281,6 +366,7 @@ mod tests {
             let row = |key: &&str| InputRow {
                 key: Key::new((*key).to_owned(), "").unwrap(),
                 change: InputChange::Delete,
+                version: None,
             };
             keys.iter().map(|key| (1, Ok(row(key)))).collect()
         };

@@ -89,7 +89,8 @@ pub(super) async fn verify(
     }
     shards.sort_unstable_by_key(|shard| shard.shard);
     let rows = shards.iter().map(|shard| shard.rows).sum();
-    judge(&target.guards, rows, live_rows).map_err(Stop::Failed)?;
+    let judged = judge_live(load, live_rows).and_then(|()| judge(&target.guards, rows, live_rows));
+    judged.map_err(Stop::Failed)?;
     Ok(shards)
 }
 
@@ -178,6 +179,17 @@ impl ShardReader {
         self.read.digest = self.digest.unwrap_or_default().finish();
         self.read
     }
+}
+
+/// Refuses a load that keeps row versions if the live version has rows: the version of a row with the same key could go
+/// back.
+fn judge_live(load: &LoadRecord, live: u64) -> Result<(), String> {
+    if load.keep_row_versions && live > 0 {
+        return Err(format!(
+            "the live version has {live} rows, and rows keep their versions only in a namespace without rows"
+        ));
+    }
+    Ok(())
 }
 
 /// Decides by the numbers of rows of a version and of the live version whether the version is ready. The error is the

@@ -1,7 +1,7 @@
 //! Mutations of a write. Decoded values share their frame's memory.
 
 use umbo_store::{Change, Condition, FencingToken, Mutation, UploadStep};
-use umbo_types::{StoredForm, Timestamp, UploadId, Value, limits};
+use umbo_types::{StoredForm, Timestamp, UploadId, Value, Version, limits};
 
 use super::field::{Field, fields, put_maybe};
 use super::rows::form;
@@ -52,7 +52,8 @@ fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
         Condition::VersionIn(_) => 3,
         // A node of an earlier version refuses the request: it could not decide it.
         Condition::NotNewerThan(_) => 4,
-        Condition::Unwritten => 5,
+        Condition::Unwritten(None) => 5,
+        Condition::Unwritten(Some(_)) => 6,
     };
     let is_put = match mutation.change {
         Change::Put { .. } => IS_PUT,
@@ -62,6 +63,7 @@ fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
     match &mutation.condition {
         Condition::VersionIn(versions) => versions.put(out),
         Condition::NotNewerThan(at) => put_fixed(out, at.0),
+        Condition::Unwritten(Some(kept)) => put_fixed(out, kept.0),
         _ => {}
     }
     match &mutation.change {
@@ -109,7 +111,8 @@ fn mutation(mut reader: Reader<'_>) -> Result<Mutation, DecodeError> {
         2 => Condition::Present,
         3 => Condition::VersionIn(Field::read(&mut reader, "versions")?),
         4 => Condition::NotNewerThan(Timestamp(reader.fixed()?)),
-        5 => Condition::Unwritten,
+        5 => Condition::Unwritten(None),
+        6 => Condition::Unwritten(Some(Version(reader.fixed()?))),
         other => return Err(bad("condition", &other)),
     };
     let mut change = if flags & IS_PUT > 0 {

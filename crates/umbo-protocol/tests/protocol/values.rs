@@ -94,7 +94,7 @@ fn condition() -> impl Strategy<Value = Condition> {
         Just(Condition::Present),
         vec(version(), 1..4).prop_map(Condition::VersionIn),
         any::<u64>().prop_map(|at| Condition::NotNewerThan(Timestamp(at))),
-        Just(Condition::Unwritten),
+        option::of(version()).prop_map(Condition::Unwritten),
     ]
 }
 

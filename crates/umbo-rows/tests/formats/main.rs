@@ -325,6 +325,7 @@ fn any_row() -> impl Strategy<Value = InputRow> {
             value: Value::new(v, content_type.unwrap_or_default(), "").unwrap(),
             expiry: expires_at.map(|at| Expiry::At(Timestamp::from_millis(at))),
         },
+        version: None,
     })
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use umbo_store::{Change, Condition, Idempotency};
+use umbo_store::{Change, Idempotency};
 use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::Committer;
@@ -340,7 +340,7 @@ fn is_plain(write: &WriteWork) -> bool {
     write.run.is_none()
         && write.group.is_none()
         && write.ops.iter().all(|op| {
-            op.condition != Condition::Unwritten
+            !op.condition.is_unwritten()
                 && match &op.change {
                     Change::Put { value, .. } => {
                         value.form != StoredForm::Large

@@ -142,7 +142,7 @@ impl<'a> CommitPlan<'a> {
             let is_counter = matches!(op.change, Change::Increment { .. });
             let key = &mut keys[key_of[at]];
             key.is_counter |= is_counter;
-            if op.condition == Condition::Unwritten {
+            if op.condition.is_unwritten() {
                 key.loaded = FromLoad::Yes;
             }
             key.is_read |=
@@ -159,7 +159,7 @@ impl<'a> CommitPlan<'a> {
             }
             if let Some(group) = &write.group {
                 let ops = (first..).zip(&write.ops);
-                for (at, op) in ops.filter(|(_, op)| op.condition != Condition::Unwritten) {
+                for (at, op) in ops.filter(|(_, op)| !op.condition.is_unwritten()) {
                     keys[key_of[at]].group = Some(group);
                     keys[key_of[at]].is_read |= !is_blind(&op.condition);
                 }
@@ -362,7 +362,7 @@ impl<'a> CommitPlan<'a> {
                 number: None,
             });
         }
-        if op.condition == Condition::Unwritten && !self.may_load(id, op) {
+        if op.condition.is_unwritten() && !self.may_load(id, op) {
             return Err(MutationRefusal::Condition(None));
         }
         let existed = self.check_condition(id, op, now)?;
@@ -384,7 +384,8 @@ impl<'a> CommitPlan<'a> {
                 (Some(number), Some((Cow::Owned(value), expires_at)))
             }
         };
-        let version = versions.next(proposed);
+        let kept = op.condition.kept_version().filter(|_| put.is_some());
+        let version = versions.assign(kept, proposed, Version::latest_at(now));
         self.note_stamp(id, op, version);
         self.keys[id].state = match put {
             Some((value, expires_at)) => KeyState::Put(
@@ -462,7 +463,7 @@ impl<'a> CommitPlan<'a> {
 
 /// Returns whether a condition is not about the row that is stored.
 fn is_blind(condition: &Condition) -> bool {
-    matches!(condition, Condition::Always | Condition::Unwritten)
+    matches!(condition, Condition::Always | Condition::Unwritten(_))
 }
 
 fn answer(decision: Option<&Decision>, existed_before: impl Fn(usize) -> bool) -> MutationResult {

@@ -21,8 +21,7 @@ use crate::memory::rows::{Partition, referred, within};
 use crate::memory::uploads::Uploads;
 use crate::report::NamespaceSize;
 use crate::request::{
-    Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest, SortRange, WriteRequest,
-    Written,
+    DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest, SortRange, WriteRequest, Written,
 };
 use crate::row_batch::RowRef;
 use crate::row_collector::RowCollector;
@@ -154,7 +153,7 @@ impl MemoryShard {
         now: Timestamp,
     ) -> Vec<Result<Written, WriteError>> {
         self.commits += 1;
-        let is_of_client = |one: &Mutation| one.condition != Condition::Unwritten;
+        let is_of_client = |one: &Mutation| !one.condition.is_unwritten();
         if request.mutations.iter().any(is_of_client) {
             self.groups.learn(request.namespace, request.epoch);
         }

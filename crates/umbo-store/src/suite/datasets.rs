@@ -1,6 +1,7 @@
 //! Datasets that take the same writes: what clients write is in all of them, what a load puts in one, and no answer
 //! depends on whether shard or dispatcher has heard first of an activation.
 
+mod kept;
 mod placed;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbo_types::{Key, NamespaceId, Row, ShardId, Value};
 
+pub use self::kept::{
+    a_kept_version_is_the_rows_and_later_ones_are_above,
+    a_large_value_with_a_kept_version_is_put_again, a_written_row_stays_under_a_kept_version,
+    kept_versions_outlive_a_restart,
+};
 pub use self::placed::calls_that_were_placed_otherwise_are_refused;
 use crate::suite::seeded::Seeded;
 use crate::suite::seen::Seen;
@@ -315,7 +321,8 @@ impl<E: Engine> DatasetSubject<E> {
             })
             .collect();
         let value = self.random.bytes(20);
-        let mutation = |at: &(usize, usize)| put(&key_at(*at), &value).when(Condition::Unwritten);
+        let mutation =
+            |at: &(usize, usize)| put(&key_at(*at), &value).when(Condition::Unwritten(None));
         let request = WriteRequest {
             namespace: building,
             epoch: self.group.epoch,
@@ -457,7 +464,7 @@ pub async fn idempotency_records_outlive_an_activation<E: Engine>() {
 pub async fn rows_of_loads_need_a_dataset_that_is_built<E: Engine>() {
     let mut datasets = DatasetSubject::<E>::new(1).await;
     let load = |id| {
-        let mutations = vec![put(&key("p", "a"), "v").when(Condition::Unwritten)];
+        let mutations = vec![put(&key("p", "a"), "v").when(Condition::Unwritten(None))];
         (id, mutations)
     };
     datasets.build().await;

@@ -25,7 +25,7 @@ fn bytes(index: u32) -> Bytes {
     vec![b'a' + index as u8; len].into()
 }
 
-fn large(id: u8) -> LargeRef {
+pub(super) fn large(id: u8) -> LargeRef {
     LargeRef {
         upload: UploadId([id; UploadId::LEN]),
         len: (LARGE_CHUNK_LEN + TAIL_LEN) as u64,
@@ -52,7 +52,7 @@ fn append(at: &Key, id: u8, index: u32, bytes: Bytes) -> Mutation {
     )
 }
 
-fn refer(at: &Key, large: &LargeRef) -> Mutation {
+pub(super) fn refer(at: &Key, large: &LargeRef) -> Mutation {
     let value = Value::new(Bytes::new(), "image/x", "").expect("it is short");
     Mutation {
         change: Change::Put {
@@ -63,7 +63,7 @@ fn refer(at: &Key, large: &LargeRef) -> Mutation {
     }
 }
 
-async fn upload<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8) {
+pub(super) async fn upload<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8) {
     for index in 0..2 {
         applied(t.write_one(append(at, id, index, bytes(index))).await);
     }
@@ -78,13 +78,13 @@ async fn chunk<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8, index: u32) -> O
     served(t.store.chunk_of(&CALL, at, &request).await)
 }
 
-async fn is_kept<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8) -> bool {
+pub(super) async fn is_kept<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8) -> bool {
     let kept = [chunk(t, at, id, 0).await, chunk(t, at, id, 1).await];
     kept == [Some(bytes(0)), Some(bytes(1))]
 }
 
 /// Lets time pass, and commits, which is when a shard reclaims.
-async fn pass<E: Engine>(t: &TestSubject<E>, at: &Key, time: Duration) {
+pub(super) async fn pass<E: Engine>(t: &TestSubject<E>, at: &Key, time: Duration) {
     t.clock.advance(time);
     for round in 0..4_u8 {
         let other = Key::new(at.partition.as_bytes().to_vec(), vec![b'~', round]);

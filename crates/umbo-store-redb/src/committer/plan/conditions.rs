@@ -1,6 +1,6 @@
 //! Conditions of mutations: whether one holds, and whether that is known without the stored row.
 
-use umbo_store::{Change, Condition};
+use umbo_store::Change;
 use umbo_types::{Timestamp, Version};
 
 use super::refusal::MutationRefusal;
@@ -23,7 +23,7 @@ impl CommitPlan<'_> {
             return Ok(Existed::AsBase(id));
         }
         let current = key.visible_stamp(now)?;
-        if op.condition != Condition::Unwritten && !op.condition.holds_for(current) {
+        if !op.condition.is_unwritten() && !op.condition.holds_for(current) {
             return Err(MutationRefusal::Condition(current.map(|row| row.version)));
         }
         Ok(Existed::Known(current.is_some()))

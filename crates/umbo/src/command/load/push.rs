@@ -32,6 +32,7 @@ enum ModeOption {
 
 /// Arguments of `umbo load push`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// [default: 0.3]
     #[arg(long, value_name = "RATIO", value_parser = change)]
     rows_change_max: Option<f64>,
+    /// With --mode replace, and a namespace without rows: keep the versions that the rows have in their export
+    #[arg(long)]
+    keep_row_versions: bool,
     #[command(flatten)]
     format: FormatOptions,
     /// Wait until the load has ended
@@ -175,6 +179,7 @@ impl Arguments {
             }),
             activate: self.activate,
             import: false,
+            keep_row_versions: self.keep_row_versions,
         };
         Pushed::new(&self.ns, spec, files, (self.part_mib, &self.format))
     }

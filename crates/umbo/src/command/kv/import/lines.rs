@@ -177,6 +177,7 @@ impl LineReader {
                 change: LineChange::Row(change),
                 if_match,
                 if_none_match,
+                ..
             }) => {
                 let has_condition = if_match.is_some() || if_none_match.is_some();
                 self.send(&inner, key, change, has_condition)
