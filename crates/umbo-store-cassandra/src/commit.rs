@@ -86,7 +86,7 @@ impl BucketEngine {
         }
         for tries in 0..TRIES_MAX {
             self.pause(tries).await;
-            let seen = self.known_guard(bucket).await?;
+            let seen = self.guard_in_turn(bucket, tries).await?;
             let group = self.group_of(bucket);
             let now = self.clock.wall();
             let requests: Vec<&WriteRequest> = writes.iter().map(|write| &write.request).collect();

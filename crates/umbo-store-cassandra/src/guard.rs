@@ -26,6 +26,8 @@ pub(crate) struct Guard {
     pub(crate) due: Option<Timestamp>,
     /// Size of each dataset that has rows.
     pub(crate) sizes: BTreeMap<i32, SizeOf>,
+    /// The process whose turn it is: others let it commit first.
+    pub(crate) turn: Option<i64>,
     /// The latest run of each open load.
     pub(crate) runs: BTreeMap<i32, i32>,
 }

@@ -26,6 +26,12 @@ use crate::guard::{Guard, RowChange};
 const ASKED_MAX: u32 = 20;
 /// Pause between two such questions.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
+/// How often another process may be faster before this one takes a turn.
+const TRIES_BEFORE_TURN: u32 = 3;
+/// How often others look whether a turn has ended, half a second in all: many times a commit of a thousand rows.
+const TURN_LOOKS: u32 = 25;
+/// Pause between two such looks.
+const TURN_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
 impl BucketEngine {
     /// Reads the guard of a bucket.
@@ -45,6 +51,7 @@ impl BucketEngine {
             Option<i64>,
             Option<BTreeMap<i32, SizeOf>>,
             Option<BTreeMap<i32, i32>>,
+            Option<i64>,
         );
         let statement = if is_serial {
             &self.statements.guard_serial
@@ -53,7 +60,8 @@ impl BucketEngine {
         };
         let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((tag, last_commits, top, epoch, live, records, number, due, sizes, runs)) = row
+        let Some((tag, last_commits, top, epoch, live, records, number, due, sizes, runs, turn)) =
+            row
         else {
             return Ok(Guard::default());
         };
@@ -72,6 +80,7 @@ impl BucketEngine {
             due: due.map(|at| Timestamp(at.cast_unsigned())),
             sizes: sizes.unwrap_or_default(),
             runs: runs.unwrap_or_default(),
+            turn,
         })
     }
 
@@ -107,6 +116,7 @@ impl BucketEngine {
         }
         let tag = random_id()?;
         next.name(self.process, tag);
+        next.turn = None;
         let mut batch = guarded_batch();
         let mut values = Vec::with_capacity(changes.len() + 1);
         batch.append_statement(self.statements.set_guard.clone());
@@ -154,22 +164,57 @@ impl BucketEngine {
             if now.tag != seen.tag {
                 return now.tells_of(self.process, tag).ok_or(ClusterError::InDoubt);
             }
-            if self.rename(bucket, now).await.is_ok_and(|is_done| is_done) {
+            let turn = now.turn;
+            if let Ok(Some(_)) = self.rename(bucket, now, turn).await {
                 return Ok(false);
             }
         }
         Err(ClusterError::InDoubt)
     }
 
-    /// Gives the guard another tag and changes nothing else, so that no earlier commit can be applied any more. Returns
-    /// false if the bucket was not as `now` any more.
-    async fn rename(&self, bucket: BucketId, now: Guard) -> Result<bool, ClusterError> {
+    /// Returns the guard to decide a commit by, once another process has had its turn. Who has been overtaken a few
+    /// times takes a turn: a long commit would never be faster than short ones.
+    pub(crate) async fn guard_in_turn(
+        &self,
+        bucket: BucketId,
+        tries: u32,
+    ) -> Result<Guard, ClusterError> {
+        let mut seen = self.known_guard(bucket).await?;
+        for _ in 0..TURN_LOOKS {
+            if seen.turn.is_none_or(|process| process == self.process) {
+                break;
+            }
+            tokio::time::sleep(TURN_LOOKED_AT_EVERY).await;
+            self.lock_guards().pop(&bucket);
+            seen = self.known_guard(bucket).await?;
+        }
+        if tries < TRIES_BEFORE_TURN || seen.turn.is_some() {
+            return Ok(seen);
+        }
+        if let Some(guard) = self.rename(bucket, seen, Some(self.process)).await? {
+            self.lock_guards().put(bucket, guard.clone());
+            return Ok(guard);
+        }
+        self.lock_guards().pop(&bucket);
+        self.known_guard(bucket).await
+    }
+
+    /// Gives the guard another tag and says whose turn it is, so that no earlier commit can be applied any more. Returns
+    /// the guard, or `None` if the bucket was not as `now` any more.
+    async fn rename(
+        &self,
+        bucket: BucketId,
+        now: Guard,
+        turn: Option<i64>,
+    ) -> Result<Option<Guard>, ClusterError> {
         let mut next = now.clone();
         next.name(self.process, random_id()?);
+        next.turn = turn;
         let mut batch = guarded_batch();
         batch.append_statement(self.statements.set_guard.clone());
         let values = vec![self.guard_cells(bucket, &now, &next)];
-        is_applied(self.session.batch(&batch, values).await?)
+        let is_applied = is_applied(self.session.batch(&batch, values).await?)?;
+        Ok(is_applied.then_some(next))
     }
 
     fn guard_cells(&self, bucket: BucketId, seen: &Guard, next: &Guard) -> Vec<BoundValue> {
@@ -198,6 +243,7 @@ impl BucketEngine {
             next.due.and_then(|at| big(at.0)),
             Some(CqlValue::Map(sizes.collect())),
             Some(CqlValue::Map(runs.collect())),
+            next.turn.map(CqlValue::BigInt),
         ];
         cells.extend(self.bucket_cells(bucket));
         cells.push(seen.tag.map(CqlValue::BigInt));

@@ -47,7 +47,7 @@ impl BucketEngine {
         self.learn(shard, request.namespace, request.epoch).await?;
         for tries in 0..TRIES_MAX {
             self.pause(tries).await;
-            let seen = self.known_guard(bucket).await?;
+            let seen = self.guard_in_turn(bucket, tries).await?;
             if let Err(error) = self.admit_at(shard, request.namespace, removal.deadline) {
                 return Ok(Err(error));
             }

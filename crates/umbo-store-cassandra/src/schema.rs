@@ -52,7 +52,7 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
          tag bigint static, last_commits frozen<list<frozen<tuple<bigint, bigint>>>> static, top bigint static, \
          epoch int static, live int static, \
          records_epoch bigint static, records_number bigint static, due bigint static, \
-         sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
+         sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, turn bigint static, \
          about blob, value blob, apart blob, \
          primary key ((instance, identity, bucket), kind, dataset, slot, pk, sk)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
@@ -66,7 +66,7 @@ const PLACE: &str = "kind = ? and dataset = ? and slot = ? and pk = ? and sk = ?
 /// Columns that are read of a row, without the value.
 const COLUMNS: &str = "kind, dataset, slot, pk, sk, about";
 /// Columns of the guard.
-const GUARD: [&str; 10] = [
+const GUARD: [&str; 11] = [
     "tag",
     "last_commits",
     "top",
@@ -77,6 +77,7 @@ const GUARD: [&str; 10] = [
     "due",
     "sizes",
     "runs",
+    "turn",
 ];
 /// Columns of a row that a commit sets, in the order of `RowCells`.
 const PUT: [&str; 3] = ["about", "value", "apart"];

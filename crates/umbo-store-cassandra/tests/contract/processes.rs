@@ -2,6 +2,7 @@
 //! knows of the others by the cluster alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -288,6 +289,36 @@ async fn sizes_have_the_rows_of_other_processes() {
         .await
         .expect("written");
     assert_eq!(rows_of(&all[0]), 30, "it replaces a row of another process");
+}
+
+/// Writers of one row each, through another process, do not keep a write of many rows from its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_write_ends_beside_short_ones() {
+    const ROWS: usize = 3_000;
+    let all = processes().await;
+    let at = |row: usize| Key::new("p", row.to_be_bytes().to_vec()).expect("it is short");
+    let ends = Arc::new(AtomicBool::new(false));
+    let short = (0..6).map(|writer| {
+        let (store, ends, at) = (Arc::clone(&all[1]), Arc::clone(&ends), at(ROWS + writer));
+        tokio::spawn(async move {
+            while !ends.load(Ordering::Relaxed) {
+                let written = write(&store, request(put(&at, "short"))).await;
+                written.expect("it is served");
+            }
+        })
+    });
+    let short: Vec<_> = short.collect();
+    let long = WriteRequest {
+        mutations: (0..ROWS).map(|row| put(&at(row), "long")).collect(),
+        ..request(put(&at(0), ""))
+    };
+    let answers = all[0].write_rows(&CallContext::internal(), long).await;
+    ends.store(true, Ordering::Relaxed);
+    for writer in short {
+        writer.await.expect("it ends well");
+    }
+    let failed: Vec<_> = answers.iter().filter(|answer| answer.is_err()).collect();
+    assert!(failed.is_empty(), "{}, as {:?}", failed.len(), failed[0]);
 }
 
 /// Values that are too long for the answers of walks are read after them; the rows of a chunk are one snapshot
