@@ -28,6 +28,7 @@ NEEDS = {
     },
     # It is told in a header field.
     "a HEAD": {"part-not-found"},
+    "another engine": {"not-implemented"},
     "other settings": {"hot-keys-disabled", "quota-of-file", "token-of-file"},
     "a restart": {"shutting-down"},
     "an operator": {"request-killed", "request-not-running"},
