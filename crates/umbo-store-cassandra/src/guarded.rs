@@ -191,7 +191,8 @@ impl BucketEngine {
         if tries < TRIES_BEFORE_TURN || seen.turn.is_some() {
             return Ok(seen);
         }
-        if let Some(guard) = self.rename(bucket, seen, Some(self.process)).await? {
+        // Without an answer it is not known whose turn it is, and the commit is tried without one.
+        if let Ok(Some(guard)) = self.rename(bucket, seen, Some(self.process)).await {
             self.lock_guards().put(bucket, guard.clone());
             return Ok(guard);
         }
