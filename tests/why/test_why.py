@@ -30,6 +30,8 @@ NEEDS = {
     "a HEAD": {"part-not-found"},
     "another engine": {"not-implemented"},
     "other settings": {"hot-keys-disabled", "quota-of-file", "token-of-file"},
+    # Shard nodes tell within moments what they have.
+    "rows": {"namespace-has-rows"},
     "a restart": {"shutting-down"},
     "an operator": {"request-killed", "request-not-running"},
     # An operator whose token is the last one.

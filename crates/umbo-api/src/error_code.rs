@@ -161,6 +161,8 @@ error_codes! {
         "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
     NamespaceExists "namespace-exists" 409 false Namespace "Namespace exists"
         "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
+    NamespaceHasRows "namespace-has-rows" 409 false Namespace "Namespace has rows"
+        "A load that keeps row versions needs a namespace without rows: the versions of rows that are there could go back. Load into a new namespace, or without keep_row_versions.";
     NamespaceNotFound "namespace-not-found" 404 false Namespace "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     NotANumber "not-a-number" 409 false Request "Value is not a number"

@@ -43,12 +43,6 @@ use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, VersionAsk, answer, rejects_af
 /// Most parts of a load.
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
 
-/// Refuses a load that keeps row versions.
-const NAMESPACE_HAS_ROWS: LoadError = LoadError::Field {
-    field: "keep_row_versions",
-    expected: "false for a namespace that has rows, or had some that have expired",
-};
-
 /// Serves a request about loads or versions.
 pub(crate) async fn serve<B>(
     dispatcher: &Arc<Dispatcher>,
@@ -158,7 +152,7 @@ impl LoadRequest<'_> {
         let namespace = Arc::clone(self.plane.namespace());
         let store = &*self.plane.dispatcher().store;
         if spec.keep_row_versions && has_rows(store, namespace.dataset) {
-            return Err(ControlError::Load(NAMESPACE_HAS_ROWS).into());
+            return Err(ControlError::Load(LoadError::HasRows).into());
         }
         let payer = self.plane.payer_id();
         let creation = keyed.as_mut().map(|keyed| {

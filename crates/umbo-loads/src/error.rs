@@ -35,6 +35,11 @@ pub enum LoadError {
         /// The maximum number.
         max: usize,
     },
+    /// A load that keeps row versions is for a namespace with rows, whose versions could go back.
+    #[error(
+        "the namespace has rows, or had some that have expired: row versions are kept in an empty one"
+    )]
+    HasRows,
     /// A field of the request is out of bounds.
     #[error("'{field}': expected {expected}")]
     Field {
@@ -125,6 +130,7 @@ impl LoadError {
             Self::PartNotFound { .. } => ErrorCode::PartNotFound,
             Self::State { .. } => ErrorCode::LoadState,
             Self::TooMany { .. } => ErrorCode::LoadLimit,
+            Self::HasRows => ErrorCode::NamespaceHasRows,
             Self::Field { .. } | Self::PartBeyond { .. } => ErrorCode::InvalidBody,
             Self::PartNumber(_) => ErrorCode::InvalidKey,
             Self::PartDiffers { .. } | Self::TypeDiffers { .. } => ErrorCode::PartDiffers,
