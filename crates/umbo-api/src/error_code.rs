@@ -162,7 +162,7 @@ error_codes! {
     NamespaceExists "namespace-exists" 409 false Namespace "Namespace exists"
         "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
     NamespaceHasRows "namespace-has-rows" 409 false Namespace "Namespace has rows"
-        "A load that keeps row versions needs a namespace without rows: the versions of rows that are there could go back. Load into a new namespace, or without keep_row_versions.";
+        "A load that keeps row versions needs a namespace without rows: the versions of rows that are there could go back. Load into a new namespace, or give the rows new versions.";
     NamespaceNotFound "namespace-not-found" 404 false Namespace "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     NotANumber "not-a-number" 409 false Request "Value is not a number"
