@@ -10,10 +10,9 @@ use crate::bucket::BucketId;
 use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::guard::Guard;
+use crate::guarded::TRIES_MAX;
 use crate::queue::QueuedWrite;
 
-/// How often a commit is decided anew because another process was faster.
-const TRIES_MAX: u32 = 100;
 /// Longest pause before the third try, half of it; it doubles with each further one up to 32 times this.
 const PAUSE: Duration = Duration::from_millis(2);
 

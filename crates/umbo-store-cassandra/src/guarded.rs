@@ -26,6 +26,8 @@ use crate::guard::{Guard, RowChange};
 const ASKED_MAX: u32 = 20;
 /// Pause between two such questions.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
+/// How often a commit is decided anew because another process was faster.
+pub(crate) const TRIES_MAX: u32 = 100;
 /// How often another process may be faster before this one takes a turn.
 const TRIES_BEFORE_TURN: u32 = 3;
 /// How often others look whether a turn has ended, half a second in all: many times a commit of a thousand rows.
@@ -188,7 +190,8 @@ impl BucketEngine {
             self.lock_guards().pop(&bucket);
             seen = self.known_guard(bucket).await?;
         }
-        if tries < TRIES_BEFORE_TURN || seen.turn.is_some() {
+        // The first commit of a bucket writes its namespace down before.
+        if tries < TRIES_BEFORE_TURN || seen.turn.is_some() || seen.tag.is_none() {
             return Ok(seen);
         }
         // Without an answer it is not known whose turn it is, and the commit is tried without one.

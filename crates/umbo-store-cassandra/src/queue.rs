@@ -73,6 +73,17 @@ pub(crate) struct QueuedRemoval {
     pub(crate) answer: oneshot::Sender<Result<Deleted, StoreError>>,
 }
 
+/// The end of a step of reclaiming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reclaimed {
+    /// Nothing is left.
+    All,
+    /// More may be left.
+    Some,
+    /// The step was not made.
+    Nothing,
+}
+
 /// A step in a bucket.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -80,8 +91,8 @@ pub(crate) enum Work {
     Removal(QueuedRemoval),
     /// Binds the bucket to the copy of the records that this process knows.
     Bind(oneshot::Sender<Result<(), ClusterError>>),
-    /// Counts the bucket, and reclaims fenced rows and uploads that are due. Answered with whether nothing is left to reclaim.
-    Reclaim(oneshot::Sender<bool>),
+    /// Counts the bucket, and makes a step of reclaiming fenced rows and uploads that are due.
+    Reclaim(oneshot::Sender<Reclaimed>),
 }
 
 impl Work {

@@ -20,8 +20,9 @@ use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::found::{FoundRow, decode};
 use crate::guard::{Guard, RowChange};
+use crate::guarded::TRIES_MAX;
 use crate::needs::upload_of;
-use crate::queue::Work;
+use crate::queue::{Reclaimed, Work};
 use crate::schema::{IDEMPOTENCY, REMOVED_RANGE, ROW, UPLOAD};
 use crate::sizes::add_size;
 use crate::view::BucketView;
@@ -95,9 +96,7 @@ impl BucketEngine {
                 if self.has_counted(bucket, &guard) && !self.has_to_reclaim(&guard) {
                     continue;
                 }
-                let (done, answer) = oneshot::channel();
-                let is_queued = self.enqueue(bucket, Work::Reclaim(done)).is_ok();
-                let is_reclaimed = is_queued && answer.await.unwrap_or(false);
+                let is_reclaimed = self.reclaim_steps(bucket).await;
                 is_done &= is_reclaimed;
                 is_empty &= is_reclaimed;
             }
@@ -136,22 +135,39 @@ impl BucketEngine {
         copy.fences(identity) && copy.datasets.iter().all(|group| group.identity != identity)
     }
 
-    /// Reclaims what there is in a bucket. Returns whether nothing is left.
-    pub(crate) async fn reclaim_bucket(&self, bucket: BucketId) -> Result<bool, ClusterError> {
+    /// Reclaims what there is in a bucket, in steps; writes that wait have their turn between two. Returns whether nothing is
+    /// left.
+    async fn reclaim_steps(self: &Arc<Self>, bucket: BucketId) -> bool {
         loop {
-            let seen = self.read_guard(bucket, false).await?;
+            let (done, answer) = oneshot::channel();
+            let is_queued = self.enqueue(bucket, Work::Reclaim(done)).is_ok();
+            match answer.await {
+                Ok(Reclaimed::Some) if is_queued => {}
+                made => return made == Ok(Reclaimed::All),
+            }
+        }
+    }
+
+    /// Makes a step of reclaiming.
+    pub(crate) async fn reclaim_bucket(&self, bucket: BucketId) -> Result<Reclaimed, ClusterError> {
+        // Another process may have changed it since the last commit of this one.
+        self.lock_guards().pop(&bucket);
+        for tries in 0..TRIES_MAX {
+            self.pause(tries).await;
+            let seen = self.guard_in_turn(bucket, tries).await?;
             self.count_sizes(bucket, &seen);
             let fenced = self.fenced_of(&seen).into_iter().next();
             let is_due = seen.due.is_some_and(|at| at <= self.clock.wall());
             let is_applied = match fenced {
                 Some(dataset) => self.reclaim_rows(bucket, &seen, dataset).await?,
                 None if is_due => self.reclaim_uploads(bucket, &seen).await?,
-                None => return Ok(true),
+                None => return Ok(Reclaimed::All),
             };
-            if !is_applied {
-                return Ok(false);
+            if is_applied {
+                return Ok(Reclaimed::Some);
             }
         }
+        Ok(Reclaimed::Nothing)
     }
 
     /// Removes some rows of a dataset that is fenced; with the last ones everything else of it.

@@ -20,11 +20,10 @@ use crate::cell::{big, blob, int};
 use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::found::is_applied;
+use crate::guarded::TRIES_MAX;
 use crate::queue::Work;
 use crate::store::CassandraStore;
 
-/// How often a newer copy of another process is waited out.
-const TRIES_MAX: u32 = 100;
 /// Buckets that are bound at the same time.
 const BOUND_AT_ONCE: usize = 32;
 
@@ -257,7 +256,7 @@ impl BucketEngine {
     pub(crate) async fn bind_bucket(&self, bucket: BucketId) -> Result<(), ClusterError> {
         for tries in 0..TRIES_MAX {
             self.pause(tries).await;
-            let seen = self.known_guard(bucket).await?;
+            let seen = self.guard_in_turn(bucket, tries).await?;
             let is_bound = seen.records >= self.revision();
             if is_bound || self.commit(bucket, &seen, seen.clone(), Vec::new()).await? {
                 return Ok(());

@@ -14,6 +14,7 @@ use crate::engine::BucketEngine;
 use crate::error::ClusterError;
 use crate::found::{FoundRow, RowCells, StoredPlace};
 use crate::guard::{Guard, RowChange};
+use crate::guarded::TRIES_MAX;
 use crate::queue::QueuedRemoval;
 use crate::schema::REMOVED_RANGE;
 use crate::sizes::add_size;
@@ -21,8 +22,6 @@ use crate::view::BucketView;
 
 /// Rows that one step removes of a dataset at most.
 const STEP_ROWS_MAX: u32 = 1_000;
-/// How often a step is decided anew because another process was faster.
-const TRIES_MAX: u32 = 100;
 
 impl BucketEngine {
     /// Makes a step of a removal, and answers it.

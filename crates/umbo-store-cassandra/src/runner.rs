@@ -9,7 +9,7 @@ use umbo_types::ShardId;
 
 use crate::bucket::BucketId;
 use crate::engine::{BucketEngine, lock};
-use crate::queue::{BucketQueue, Work};
+use crate::queue::{BucketQueue, Reclaimed, Work};
 
 /// Mutations that may wait in a shard.
 const QUEUED_MAX: u64 = 50_000;
@@ -75,8 +75,8 @@ impl BucketEngine {
                         let _ = done.send(self.bind_bucket(bucket).await);
                     }
                     Work::Reclaim(done) => {
-                        let is_done = self.reclaim_bucket(bucket).await;
-                        let _ = done.send(is_done.unwrap_or(false));
+                        let made = self.reclaim_bucket(bucket).await;
+                        let _ = done.send(made.unwrap_or(Reclaimed::Nothing));
                     }
                 }
             }

@@ -31,7 +31,7 @@ use crate::session::{PERIODIC, commit_log_of, connect, failed};
 use crate::settings::{CassandraOpenError, CassandraSettings};
 
 /// How often a start is tried: nodes that are lost meanwhile are given up within this many seconds.
-const TRIES_MAX: u32 = 5;
+const STARTS_MAX: u32 = 5;
 /// Pause between two tries.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ impl CassandraStore {
         loop {
             tries += 1;
             match Box::pin(Self::begin(settings, &clock)).await {
-                Err(error) if error.may_pass() && tries < TRIES_MAX => {
+                Err(error) if error.may_pass() && tries < STARTS_MAX => {
                     tracing::warn!(%error, "the Cassandra cluster cannot be used yet; it is tried again");
                     tokio::time::sleep(RETRY_AFTER).await;
                 }

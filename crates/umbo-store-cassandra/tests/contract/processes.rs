@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Condition, DatasetGroup, Idempotency, ManualClock,
     Mutation, RangeRequest, RecordsCopy, RecordsKeeper as _, RecordsRevision, SortRange,
@@ -291,34 +292,106 @@ async fn sizes_have_the_rows_of_other_processes() {
     assert_eq!(rows_of(&all[0]), 30, "it replaces a row of another process");
 }
 
+/// Writers of one row each in the bucket of a partition, until they are told to end.
+struct ShortWrites {
+    ends: Arc<AtomicBool>,
+    writers: JoinSet<()>,
+}
+
+impl ShortWrites {
+    fn begin(store: &Arc<CassandraStore>) -> Self {
+        let (ends, mut writers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        for writer in 0..6 {
+            let (store, ends) = (Arc::clone(store), Arc::clone(&ends));
+            let at = Key::new("p", format!("short-{writer}")).expect("it is short");
+            writers.spawn(async move {
+                while !ends.load(Ordering::Relaxed) {
+                    let written = write(&store, request(put(&at, "short"))).await;
+                    written.expect("it is served");
+                }
+            });
+        }
+        Self { ends, writers }
+    }
+
+    async fn end(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.writers.join_all().await;
+    }
+}
+
+/// Returns a write of many rows of a partition.
+fn long_write(rows: usize, condition: &Condition) -> WriteRequest {
+    let at = |row: usize| Key::new("p", row.to_be_bytes().to_vec()).expect("it is short");
+    let row = |row| Mutation {
+        condition: condition.clone(),
+        ..put(&at(row), "long")
+    };
+    WriteRequest {
+        mutations: (0..rows).map(row).collect(),
+        ..request(put(&at(0), ""))
+    }
+}
+
 /// Writers of one row each, through another process, do not keep a write of many rows from its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_write_ends_beside_short_ones() {
-    const ROWS: usize = 3_000;
     let all = processes().await;
-    let at = |row: usize| Key::new("p", row.to_be_bytes().to_vec()).expect("it is short");
-    let ends = Arc::new(AtomicBool::new(false));
-    let short = (0..6).map(|writer| {
-        let (store, ends, at) = (Arc::clone(&all[1]), Arc::clone(&ends), at(ROWS + writer));
-        tokio::spawn(async move {
-            while !ends.load(Ordering::Relaxed) {
-                let written = write(&store, request(put(&at, "short"))).await;
-                written.expect("it is served");
-            }
-        })
-    });
-    let short: Vec<_> = short.collect();
-    let long = WriteRequest {
-        mutations: (0..ROWS).map(|row| put(&at(row), "long")).collect(),
-        ..request(put(&at(0), ""))
-    };
+    let short = ShortWrites::begin(&all[1]);
+    let long = long_write(3_000, &Condition::Always);
     let answers = all[0].write_rows(&CallContext::internal(), long).await;
-    ends.store(true, Ordering::Relaxed);
-    for writer in short {
-        writer.await.expect("it ends well");
-    }
+    short.end().await;
     let failed: Vec<_> = answers.iter().filter(|answer| answer.is_err()).collect();
     assert!(failed.is_empty(), "{}, as {:?}", failed.len(), failed[0]);
+}
+
+/// Nor do they keep the rows of a load that was given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_reclaimed_beside_short_writes() {
+    const READS_MAX: u32 = 20_000;
+    let all = processes().await;
+    let group = |building| DatasetGroup {
+        epoch: 0,
+        live: NS,
+        kept: Vec::new(),
+        building,
+        identity: NS,
+    };
+    keep(&all[0], copy(1, &[], vec![group(Some(BUILT))])).await;
+    let load = WriteRequest {
+        namespace: BUILT,
+        ..long_write(8_000, &Condition::Unwritten(None))
+    };
+    for answer in all[0].write_rows(&CallContext::internal(), load).await {
+        answer.expect("it is being built");
+    }
+    let of_load = |store: &CassandraStore| -> u64 {
+        let shards = store.status().into_iter();
+        let sizes = shards.flat_map(|shard| shard.sizes.unwrap_or_default());
+        sizes
+            .filter(|size| size.namespace == BUILT)
+            .map(|size| size.rows)
+            .sum()
+    };
+    assert_eq!(of_load(&all[0]), 8_000);
+    let short = ShortWrites::begin(&all[1]);
+    keep(&all[0], copy(2, &[BUILT], vec![group(None)])).await;
+    let mut reads = 0;
+    while of_load(&all[0]) == 8_000 && reads < READS_MAX {
+        read(&all[0], NS, &key("q")).await.expect("it is served");
+        reads += 1;
+    }
+    // A write of the process that reclaims does not wait for the last step.
+    write(&all[0], request(put(&key("p"), "between")))
+        .await
+        .expect("it is served");
+    assert!(of_load(&all[0]) > 0, "the write came after all steps");
+    while of_load(&all[0]) > 0 && reads < READS_MAX {
+        read(&all[0], NS, &key("q")).await.expect("it is served");
+        reads += 1;
+    }
+    short.end().await;
+    assert_eq!(of_load(&all[0]), 0, "after {reads} reads");
 }
 
 /// Values that are too long for the answers of walks are read after them; the rows of a chunk are one snapshot
