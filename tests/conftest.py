@@ -102,7 +102,7 @@ def server():
 @pytest.fixture
 def still(server):
     """The clock of the server, which stands still during the test but where it is advanced."""
-    server.clock.stop()
+    server.stand_still()
     yield server.clock
     server.clock.go()
 

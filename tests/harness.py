@@ -283,6 +283,14 @@ class Server(Process):
         self.admin_port = int(fields["admin"].rsplit(":", 1)[1])
         return self
 
+    def stand_still(self):
+        """Stops the clock while all nodes of the tier are reached: none is connected again while time stands still."""
+        if self.tier:
+            with contextlib.closing(self.client()) as client:
+                nodes = lambda: client.get("/admin/v1/cluster").json()["nodes"]
+                wait_until(lambda: all(node["reachable"] for node in nodes()), "all nodes are reached")
+        self.clock.stop()
+
     def stop(self):
         """SIGTERM and a good end. Connections without a request are closed after a second, which passes in steps."""
         self.process.send_signal(signal.SIGTERM)

@@ -20,6 +20,9 @@ def begin(cluster, count=3, timeout_ms=2_000):
     """Writers of every node, writing."""
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("maps")
+    # Where time passes in steps, each write that is under way costs a step of it.
+    generous = {"name": "default-caller", "unit": "ru", "per": ["caller"], "rate": 1_000_000_000}
+    assert ns.client.put("/admin/v1/quotas/default-caller", json.dumps(generous)).status == 201
     partitions = [one for own in cluster.partitions(ns, count).values() for one in own]
     new = lambda at, one: Writer(dispatcher.client, "maps", one, f"w-{at}", at % 3 == 2, timeout_ms)
     writers = [new(at, one) for at, one in enumerate(partitions)]

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from bulk_loads import load_rows
-from harness import Namespace, Server, memory_folder, wait_until
+from harness import WAIT_SECONDS, Namespace, Server, memory_folder, wait_until
 from own_network import own_network
 from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS, Stage
 
@@ -39,6 +39,7 @@ class Window:
         self.base = f"http://127.0.0.1:{server.admin_port}/"
         self.complaints, self.requests = [], []
         self.context = chromium.new_context(viewport={"width": 1440, "height": 900}, **more)
+        self.context.set_default_timeout(WAIT_SECONDS * 1_000)
         self.page = self.context.new_page()
         self.page.on("console", self.hear)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
