@@ -33,7 +33,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
     CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
-    NewToken, OwnGrants, TokenList,
+    NewToken, OwnGrants, TokenList, WriteSetting,
 };
 use umbo_bulk::Bulk;
 use umbo_control::events::Origin;
@@ -209,7 +209,7 @@ pub(crate) async fn list_namespaces(
     let mut namespaces: Vec<_> = all.filter(is_seen).collect();
     let sizes = NamespaceSizes::of(dispatcher.store.status());
     let live = dispatcher.control.namespaces.live_datasets();
-    for info in &mut namespaces {
+    for info in namespaces.iter_mut().filter(|info| is_counted(info)) {
         let dataset = live.get(&NamespaceId(info.id));
         info.size = Some(sizes.get(dataset.map_or(info.id, |dataset| dataset.0)));
     }
@@ -229,9 +229,15 @@ pub(crate) async fn describe_namespace(
     let live = dispatcher.control.namespaces.live_datasets();
     let dataset = live.get(&NamespaceId(info.id));
     let dataset = dataset.map_or(info.id, |dataset| dataset.0);
-    info.size = Some(NamespaceSizes::of(dispatcher.store.status()).get(dataset));
+    info.size =
+        is_counted(&info).then(|| NamespaceSizes::of(dispatcher.store.status()).get(dataset));
     let tag = [(ETAG, encode::etag(version(&info)))];
     Ok((StatusCode::OK, tag, Json(info)))
+}
+
+/// Returns whether the engine counts the rows of a namespace.
+const fn is_counted(info: &NamespaceInfo) -> bool {
+    info.settings.writes.is_exact()
 }
 
 /// What a request wants of a namespace.
@@ -252,11 +258,17 @@ impl AskedNamespace {
     ) -> Result<Self, AdminError> {
         let (caller, name) = permitted_on(dispatcher, headers, Permission::Admin, name)?;
         Query::read(query, "")?;
+        let spec: NamespaceSpec = json_body(dispatcher, headers, body, ADMIN_BODY_LEN_MAX).await?;
+        if spec.writes == Some(WriteSetting::Fast) && !dispatcher.store.capabilities().fast_writes {
+            let text = "its engine has one copy of each shard, whose exact writes are as fast; create the namespace \
+                        without 'writes'";
+            return Err(RequestError::NotInEngine(text).into());
+        }
         Ok(Self {
             origin: origin(&caller, headers)?,
             name,
             condition: condition(headers)?,
-            spec: json_body(dispatcher, headers, body, ADMIN_BODY_LEN_MAX).await?,
+            spec,
         })
     }
 }

@@ -108,6 +108,9 @@ pub struct NamespaceSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub versions_kept_for: Option<u64>,
+    /// How rows are written. Default: `exact`.
+    #[serde(default, skip_serializing_if = "WriteSetting::is_exact")]
+    pub writes: WriteSetting,
 }
 
 /// Settings of a namespace in a request. An absent field changes nothing; null sets the default.
@@ -147,6 +150,10 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<TimeToLive>)]
     pub versions_kept_for: Option<Option<u64>>,
+    /// How rows are written. Set when the namespace is created, and never changed; only engines with several copies of
+    /// a shard have `fast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteSetting>,
 }
 
 impl NamespaceSpec {
@@ -161,6 +168,7 @@ impl NamespaceSpec {
                 .compression
                 .map_or(others.compression, Option::unwrap_or_default),
             versions_kept_for: self.versions_kept_for.unwrap_or(others.versions_kept_for),
+            writes: self.writes.unwrap_or(others.writes),
         }
     }
 }
@@ -173,6 +181,7 @@ impl From<NamespaceSettings> for NamespaceSpec {
             durability: Some(Some(settings.durability)),
             compression: Some(Some(settings.compression)),
             versions_kept_for: Some(settings.versions_kept_for),
+            writes: Some(settings.writes),
         }
     }
 }
@@ -219,6 +228,33 @@ impl CompressionSetting {
         match self {
             Self::Off => "off",
             Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteSetting {
+    /// With all that the contract promises.
+    #[default]
+    Exact,
+    /// The write with the highest version stays, by the clocks of the dispatchers. There are no conditions, increments,
+    /// idempotency keys, loads and large values, and rows are not counted.
+    Fast,
+}
+
+impl WriteSetting {
+    /// Returns whether the contract holds whole.
+    pub const fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact)
+    }
+
+    /// Returns the name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbo_api::loads::{LoadSpec, LoadState};
 use umbo_api::observe::{Event, EventKind};
-use umbo_loads::{CreationKey, LoadRecord, LoadStep, new_id};
+use umbo_loads::{CreationKey, LoadError, LoadRecord, LoadStep, new_id};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::control_plane::ControlPlane;
@@ -107,6 +107,9 @@ impl ControlPlane {
             if !namespaces::live_ids(set)?.contains(&namespace.id) {
                 let name = name.clone();
                 return Err(ControlError::NamespaceNotFound { name });
+            }
+            if namespace.id.has_fast_writes() {
+                return Err(LoadError::NeedsExactWrites.into());
             }
             let own = (name.as_str(), namespace.id);
             let created_by = (created_by, creation);

@@ -118,6 +118,7 @@ pub(crate) fn without_loads(
 /// Returns the id of the dataset that the next load builds: the one after the two ids of the load.
 pub(crate) fn next_dataset(set: &RecordSet) -> Result<u32, ControlError> {
     let id = set.last_namespace.checked_add(3);
+    let id = id.filter(|id| !NamespaceId(*id).has_fast_writes());
     id.ok_or_else(|| ControlError::Internal("all namespace ids have been used".to_owned()))
 }
 

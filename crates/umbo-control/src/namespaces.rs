@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use umbo_api::admin::{
     CompressionSetting, DurabilitySetting, NamespaceChange, NamespaceInfo, NamespaceSettings,
-    NamespaceSpec, NamespaceState,
+    NamespaceSpec, NamespaceState, WriteSetting,
 };
 use umbo_store::{Condition, IdRange, RecordsRevision};
 use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
@@ -87,28 +87,40 @@ impl NamespaceRecord {
         }
     }
 
-    const fn settings(&self) -> NamespaceSettings {
+    fn settings(&self) -> NamespaceSettings {
         NamespaceSettings {
             default_ttl: self.default_ttl,
             durability: self.durability,
             compression: self.compression,
             versions_kept_for: self.versions_kept_for,
+            writes: writes_of(NamespaceId(self.id)),
         }
     }
 
     /// Plans to give it these settings.
-    fn with(mut self, name: &str, settings: NamespaceSettings) -> (Edits, NamespaceInfo) {
+    fn with(
+        mut self,
+        name: &str,
+        settings: NamespaceSettings,
+    ) -> Result<(Edits, NamespaceInfo), ControlError> {
         if settings == self.settings() {
             let mut info = self.info(name);
             info.change = Some(NamespaceChange::Unchanged);
-            return (Edits::none(), info);
+            return Ok((Edits::none(), info));
+        }
+        if let Some(difference) = difference_of_writes(self.settings(), settings) {
+            return Err(ControlError::NamespaceExists {
+                name: name.to_owned(),
+                difference,
+            });
         }
         (self.default_ttl, self.durability) = (settings.default_ttl, settings.durability);
         self.compression = settings.compression;
         self.versions_kept_for = settings.versions_kept_for;
         let mut info = self.info(name);
         info.change = Some(NamespaceChange::Changed);
-        (Edits::none().put(Kind::Namespace, name, self.bytes()), info)
+        let edits = Edits::none().put(Kind::Namespace, name, self.bytes());
+        Ok((edits, info))
     }
 }
 
@@ -254,6 +266,14 @@ impl Namespaces {
     }
 }
 
+const fn writes_of(id: NamespaceId) -> WriteSetting {
+    if id.has_fast_writes() {
+        WriteSetting::Fast
+    } else {
+        WriteSetting::Exact
+    }
+}
+
 fn not_found(name: &str) -> ControlError {
     ControlError::NamespaceNotFound {
         name: name.to_owned(),
@@ -282,12 +302,13 @@ pub(crate) fn put(
     let Some(record) = found else {
         return create(set, name, asked, now);
     };
-    if !matches!(condition, Condition::Always) {
-        return Ok(record.with(name, asked));
-    }
     let settings = record.settings();
+    if !matches!(condition, Condition::Always) {
+        let writes = spec.writes.unwrap_or(settings.writes);
+        return record.with(name, NamespaceSettings { writes, ..asked });
+    }
     match difference(settings, spec.over(settings)) {
-        None => Ok(record.with(name, settings)),
+        None => record.with(name, settings),
         Some(difference) => Err(ControlError::NamespaceExists {
             name: name.to_owned(),
             difference,
@@ -314,7 +335,7 @@ pub(crate) fn change(
     let record = find_live(set, name)?.ok_or_else(|| not_found(name))?;
     check(condition, name, Some(&record))?;
     let settings = spec.over(record.settings());
-    Ok(record.with(name, settings))
+    record.with(name, settings)
 }
 
 fn create(
@@ -324,10 +345,14 @@ fn create(
     now: Timestamp,
 ) -> Result<(Edits, NamespaceInfo), ControlError> {
     let id = set.last_namespace.checked_add(1);
+    let id = id.filter(|id| !NamespaceId(*id).has_fast_writes());
     let id =
         id.ok_or_else(|| ControlError::Internal("all namespace ids have been used".to_owned()))?;
     let record = NamespaceRecord {
-        id,
+        id: match settings.writes {
+            WriteSetting::Exact => id,
+            WriteSetting::Fast => NamespaceId(id).with_fast_writes().0,
+        },
         created_at: now.as_millis(),
         default_ttl: settings.default_ttl,
         durability: settings.durability,
@@ -388,9 +413,17 @@ fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<Str
         let (actual, asked) = (word(actual.durability), word(asked.durability));
         return Some(format!("durability is {actual}, not {asked}"));
     }
-    (actual.compression != asked.compression).then(|| {
+    if actual.compression != asked.compression {
         let (actual, asked) = (actual.compression.as_str(), asked.compression.as_str());
-        format!("compression is {actual}, not {asked}")
+        return Some(format!("compression is {actual}, not {asked}"));
+    }
+    difference_of_writes(actual, asked)
+}
+
+fn difference_of_writes(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<String> {
+    (actual.writes != asked.writes).then(|| {
+        let (actual, asked) = (actual.writes.as_str(), asked.writes.as_str());
+        format!("writes is {actual}, not {asked}, and never changes")
     })
 }
 

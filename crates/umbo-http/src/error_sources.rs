@@ -36,7 +36,8 @@ impl From<WriteError> for RequestError {
             | WriteError::IncrementOverflow { .. }
             | WriteError::IdempotencyMismatch
             | WriteError::IdempotencyFull { .. }
-            | WriteError::UploadGone) => Self::WriteRefused(error),
+            | WriteError::UploadGone
+            | WriteError::NeedsExactWrites) => Self::WriteRefused(error),
         }
     }
 }

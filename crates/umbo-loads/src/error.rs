@@ -40,6 +40,11 @@ pub enum LoadError {
         "the namespace has rows, or had some that have expired: row versions are kept in an empty one"
     )]
     HasRows,
+    /// The namespace has fast writes.
+    #[error(
+        "the namespace has fast writes: a load needs one with exact writes; POST batch/write takes rows"
+    )]
+    NeedsExactWrites,
     /// A field of the request is out of bounds.
     #[error("'{field}': expected {expected}")]
     Field {
@@ -131,6 +136,7 @@ impl LoadError {
             Self::State { .. } => ErrorCode::LoadState,
             Self::TooMany { .. } => ErrorCode::LoadLimit,
             Self::HasRows => ErrorCode::NamespaceHasRows,
+            Self::NeedsExactWrites => ErrorCode::NeedsExactWrites,
             Self::Field { .. } | Self::PartBeyond { .. } => ErrorCode::InvalidBody,
             Self::PartNumber(_) => ErrorCode::InvalidKey,
             Self::PartDiffers { .. } | Self::TypeDiffers { .. } => ErrorCode::PartDiffers,

@@ -5,6 +5,11 @@ use umbo_types::{LargeRef, StoredForm, Timestamp, Version};
 
 use crate::error::ClusterError;
 
+/// The bit that the first byte of a mark has, and the flags of a row without one never have.
+const IS_MARK: u8 = 128;
+/// Length of a mark.
+pub(crate) const MARK_LEN: usize = 8;
+
 const HAS_VERSION: u8 = 1;
 const HAS_END: u8 = 2;
 const HAS_AS_OF: u8 = 4;
@@ -27,6 +32,15 @@ pub(crate) struct About {
     pub(crate) large: Option<LargeRef>,
     pub(crate) content_type: Bytes,
     pub(crate) content_encoding: Bytes,
+    /// The name of the fast write that has made the row, with which all its cells begin.
+    pub(crate) mark: Option<[u8; MARK_LEN]>,
+}
+
+/// Returns a random mark.
+pub(crate) fn new_mark(random: i64) -> [u8; MARK_LEN] {
+    let mut mark = random.to_be_bytes();
+    mark[0] |= IS_MARK;
+    mark
 }
 
 impl Default for About {
@@ -42,12 +56,13 @@ impl Default for About {
             large: None,
             content_type: Bytes::new(),
             content_encoding: Bytes::new(),
+            mark: None,
         }
     }
 }
 
 impl About {
-    /// Encodes it: flags, form, the instants that are set, lengths, reference, type and encoding. Numbers are
+    /// Encodes it: the mark of a fast write, flags, form, the instants that are set, lengths, reference, type and encoding. Numbers are
     /// big-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let instants = [
@@ -61,7 +76,8 @@ impl About {
             flag(self.by_client, IS_BY_CLIENT),
             flag(self.large.is_some(), IS_LARGE),
         ]);
-        let mut out = vec![flags.sum(), self.form.code()];
+        let mut out: Vec<u8> = self.mark.into_iter().flatten().collect();
+        out.extend([flags.sum(), self.form.code()]);
         for at in instants.into_iter().filter_map(|(_, at)| at) {
             out.put_u64(at);
         }
@@ -85,6 +101,10 @@ impl About {
     }
 
     fn read(mut bytes: Bytes) -> Result<Option<Self>, TryGetError> {
+        let mark = match bytes.first() {
+            Some(first) if first & IS_MARK != 0 => Some(take(&mut bytes, MARK_LEN)?),
+            _ => None,
+        };
         let (flags, form) = (bytes.try_get_u8()?, bytes.try_get_u8()?);
         let mut instant = |flag: u8| match flags & flag {
             0 => Ok(None),
@@ -118,6 +138,7 @@ impl About {
             large,
             content_type,
             content_encoding,
+            mark: mark.and_then(|mark| mark.as_ref().try_into().ok()),
         }))
     }
 }
@@ -154,13 +175,18 @@ mod tests {
             }),
             content_type: Bytes::from_static(b"text/plain"),
             content_encoding: Bytes::from(vec![b'x'; 255]),
+            mark: None,
         };
         let small = About {
             version: Some(Version(1)),
             content_encoding: Bytes::from_static(b"gzip"),
             ..About::default()
         };
-        vec![About::default(), small, whole]
+        let marked = About {
+            mark: Some(new_mark(7)),
+            ..whole.clone()
+        };
+        vec![About::default(), small, whole, marked]
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl BucketEngine {
     }
 }
 
-fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
+pub(crate) fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
     let StoredRow { row, as_of } = stored;
     let value = &row.value;
     let large = value.large();
@@ -213,6 +213,7 @@ fn cells_of(stored: &StoredRow, now: Timestamp) -> RowCells {
         large,
         content_type: value.content_type.clone(),
         content_encoding: value.content_encoding.clone(),
+        mark: None,
     };
     RowCells {
         ttl: ttl(row.expires_at, now),

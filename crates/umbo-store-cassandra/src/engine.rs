@@ -73,6 +73,8 @@ pub(crate) struct BucketEngine {
     pub(crate) reports: Mutex<NodeReports>,
     /// Wakes the task that reclaims.
     pub(crate) reclaim: Arc<Notify>,
+    /// Highest version that this process has given to a fast write.
+    pub(crate) version_max: AtomicU64,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

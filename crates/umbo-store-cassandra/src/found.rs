@@ -1,6 +1,6 @@
 //! Rows of a bucket as the cluster sends and takes them.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use scylla::cluster::metadata::ColumnType;
 use scylla::deserialize::FrameSlice;
 use scylla::deserialize::row::ColumnIterator;
@@ -8,10 +8,10 @@ use scylla::deserialize::value::DeserializeValue;
 use scylla::response::query_result::QueryResult;
 use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::{RowRef, StoredRow};
-use umbo_types::{Key, NamespaceId, Row, UploadId, Value};
+use umbo_types::{Key, NamespaceId, Row, UploadId, Value, Version};
 
-use crate::about::About;
-use crate::cell::{BoundValue, blob, int, small, tiny};
+use crate::about::{About, MARK_LEN};
+use crate::cell::{BoundValue, big, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
 
@@ -29,8 +29,7 @@ impl RowCells {
     /// Returns the values of the statement before bucket and place. All are set, as the cluster keeps a tombstone for each
     /// null, and warns of reads with a thousand tombstones.
     pub(crate) fn bound(self) -> Vec<BoundValue> {
-        let is_apart = self.value.len() > VALUE_OF_WALK_MAX;
-        let (value, apart) = if is_apart {
+        let (value, apart) = if self.is_apart() {
             (Bytes::new(), self.value)
         } else {
             (self.value, Bytes::new())
@@ -40,6 +39,30 @@ impl RowCells {
             blob(&self.about.encode()),
             blob(&value),
             blob(&apart),
+        ]
+    }
+}
+
+impl RowCells {
+    /// Returns whether the value stands in the column that walks leave.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.value.len() > VALUE_OF_WALK_MAX
+    }
+
+    /// Returns the values of the statement of a fast write before bucket and place. Each cell begins with the mark, so
+    /// that the cluster keeps all cells of one of two writes with the same version: of two cells with one time stamp it
+    /// keeps the greater.
+    pub(crate) fn bound_fast(self, version: Version, mark: [u8; MARK_LEN]) -> Vec<BoundValue> {
+        let about = About {
+            mark: Some(mark),
+            ..self.about
+        };
+        let value = [&mark, &*self.value].concat();
+        vec![
+            int(self.ttl),
+            big(version.0),
+            blob(&about.encode()),
+            blob(&value),
         ]
     }
 }
@@ -179,9 +202,13 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
     let mut value = about
         .large
         .map(|large| Bytes::copy_from_slice(&large.encode()));
-    // At most one of the two columns has bytes.
+    // At most one of the two columns has bytes; of a fast write, the other one may have those of an earlier write.
+    let mark = about.mark.as_ref().map_or(&[][..], |mark| mark);
     for column in columns {
-        let bytes = read::<Bytes>(column?)?;
+        let mut bytes = read::<Bytes>(column?)?.filter(|bytes| bytes.starts_with(mark));
+        if let Some(bytes) = &mut bytes {
+            bytes.advance(mark.len());
+        }
         value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
     }
     Ok(Some(FoundRow {

@@ -13,6 +13,7 @@ mod changes;
 mod commit;
 mod engine;
 mod error;
+mod fast;
 mod found;
 mod guard;
 mod guarded;

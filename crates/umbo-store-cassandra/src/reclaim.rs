@@ -177,6 +177,12 @@ impl BucketEngine {
         seen: &Guard,
         dataset: NamespaceId,
     ) -> Result<bool, ClusterError> {
+        if dataset.has_fast_writes() {
+            self.delete_fast_rows(bucket, dataset).await?;
+            let mut next = seen.clone();
+            next.sizes.remove(&dataset.0.cast_signed());
+            return self.commit(bucket, seen, next, Vec::new()).await;
+        }
         let rows = self.rows_of(bucket, dataset, STEP_ROWS).await?;
         let (mut next, now) = (seen.clone(), self.clock.wall());
         let mut view = BucketView::new(None, seen.top, now);

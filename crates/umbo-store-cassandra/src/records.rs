@@ -252,13 +252,19 @@ impl BucketEngine {
         Ok(())
     }
 
-    /// Binds a bucket to the copy that this process knows.
+    /// Binds a bucket to the copy that this process knows, and notes that it may have rows of fast writes.
     pub(crate) async fn bind_bucket(&self, bucket: BucketId) -> Result<(), ClusterError> {
         for tries in 0..TRIES_MAX {
             self.pause(tries).await;
             let seen = self.guard_in_turn(bucket, tries).await?;
-            let is_bound = seen.records >= self.revision();
-            if is_bound || self.commit(bucket, &seen, seen.clone(), Vec::new()).await? {
+            let mut next = seen.clone();
+            self.note_fast_rows(bucket, &mut next);
+            let is_bound = seen.records >= self.revision() && next.sizes == seen.sizes;
+            if is_bound {
+                self.lock_guards().put(bucket, seen);
+                return Ok(());
+            }
+            if self.commit(bucket, &seen, next, Vec::new()).await? {
                 return Ok(());
             }
         }

@@ -21,7 +21,7 @@ use crate::sizes::add_size;
 use crate::view::BucketView;
 
 /// Rows that one step removes of a dataset at most.
-const STEP_ROWS_MAX: u32 = 1_000;
+pub(crate) const STEP_ROWS_MAX: u32 = 1_000;
 
 impl BucketEngine {
     /// Makes a step of a removal, and answers it.

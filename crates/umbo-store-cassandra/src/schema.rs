@@ -108,8 +108,20 @@ pub(crate) struct Statements {
     /// Removes rows of a dataset up to a place, which is included.
     pub(crate) delete_up_to: PreparedStatement,
     pub(crate) delete_kind: PreparedStatement,
+    pub(crate) fast: FastStatements,
     pub(crate) rows: RowReads,
     pub(crate) own: OwnStatements,
+}
+
+/// Statements of fast writes. Each has a time stamp, so that it may be sent again.
+#[derive(Debug)]
+pub(crate) struct FastStatements {
+    pub(crate) put: PreparedStatement,
+    /// Puts a row with a long value.
+    pub(crate) put_apart: PreparedStatement,
+    pub(crate) delete: PreparedStatement,
+    /// Removes all rows of a dataset.
+    pub(crate) delete_all: PreparedStatement,
 }
 
 /// Statements that read rows of a bucket.
@@ -216,6 +228,25 @@ impl Preparer<'_> {
         })
     }
 
+    async fn fast(&self) -> Result<FastStatements, PrepareError> {
+        let buckets = self.table("buckets");
+        let put = |column: &str| {
+            format!(
+                "update {buckets} using ttl ? and timestamp ? set about = ?, {column} = ? \
+                 where {BUCKET} and {PLACE}"
+            )
+        };
+        let delete = |rest: &str| {
+            format!("delete from {buckets} using timestamp ? where {BUCKET} and {rest}")
+        };
+        Ok(FastStatements {
+            put: self.read(put("value")).await?,
+            put_apart: self.read(put("apart")).await?,
+            delete: self.read(delete(PLACE)).await?,
+            delete_all: self.read(delete("kind = 0 and dataset = ?")).await?,
+        })
+    }
+
     async fn own(&self) -> Result<OwnStatements, PrepareError> {
         let [chunks, namespaces] = [self.table("chunks"), self.table("namespaces")];
         let [activations, records] = [self.table("activations"), self.table("records")];
@@ -301,6 +332,7 @@ impl Statements {
             delete_sorts: with.write(delete(sorts)).await?,
             delete_up_to: with.write(delete(up_to)).await?,
             delete_kind: with.write(delete("kind = ? and dataset = ?")).await?,
+            fast: with.fast().await?,
             rows: with.row_reads().await?,
             own: with.own().await?,
         })

@@ -1,7 +1,7 @@
 //! The store: the contract on the engine.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -110,6 +110,7 @@ impl CassandraStore {
             namespaces: Mutex::default(),
             reports: Mutex::default(),
             reclaim: Arc::default(),
+            version_max: AtomicU64::default(),
         });
         engine.learn_all().await.map_err(failed)?;
         tokio::spawn(reclaim(Arc::downgrade(&engine)));
@@ -222,6 +223,7 @@ impl Store for CassandraStore {
             chunk_is_snapshot: true,
             versions: VersionOrder::Partition,
             backups: false,
+            fast_writes: true,
         }
     }
 
@@ -299,6 +301,9 @@ impl Store for CassandraStore {
         }
         // All parts enter their queues in this poll, which fixes the order of writes.
         let parts = self.engine.parts(&request).into_iter();
+        if request.namespace.has_fast_writes() {
+            return self.engine.write_fast(call, shard, &request, parts).await;
+        }
         let parts: Vec<_> = parts
             .map(|(bucket, indexes)| {
                 let mutations = indexes.iter().map(|&at| request.mutations[at].clone());
@@ -348,6 +353,9 @@ impl Store for CassandraStore {
         self.check(call, shard, request.namespace, partition)?;
         let slot = self.engine.map.slot(request.namespace, &request.partition);
         let bucket = self.engine.bucket_at(request.namespace, slot);
+        if request.namespace.has_fast_writes() {
+            return self.engine.remove_fast(call, bucket, &request).await;
+        }
         let (answer, receiver) = oneshot::channel();
         let removal = QueuedRemoval {
             request,
@@ -379,7 +387,13 @@ impl StoreReport for CassandraStore {
                 commits: known.commits.load(Ordering::Relaxed),
                 mutations: known.mutations.load(Ordering::Relaxed),
                 purging: sizes.datasets().filter(fenced).count() as u64,
-                namespace_max: sizes.datasets().last().unwrap_or(NamespaceId::SYSTEM),
+                namespace_max: NamespaceId(
+                    sizes
+                        .datasets()
+                        .map(NamespaceId::number)
+                        .max()
+                        .unwrap_or_default(),
+                ),
                 sizes: Some(sizes.report()),
                 ..ShardStatus::new(ShardId(id), state.clone())
             }

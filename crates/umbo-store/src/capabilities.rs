@@ -14,6 +14,8 @@ pub struct Capabilities {
     pub versions: VersionOrder,
     /// Whether [`Store::backup`](crate::Store::backup) copies a shard.
     pub backups: bool,
+    /// Whether namespaces may have fast writes: the engine orders the writes of a row by their versions.
+    pub fast_writes: bool,
 }
 
 /// The set of writes among which versions grow strictly, even if the clock goes back.
@@ -32,5 +34,6 @@ impl Capabilities {
         chunk_is_snapshot: true,
         versions: VersionOrder::Shard,
         backups: true,
+        fast_writes: false,
     };
 }

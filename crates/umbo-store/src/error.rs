@@ -180,6 +180,12 @@ pub enum WriteError {
     /// more chunks. Send the value again.
     #[error("bytes of the large value are missing")]
     UploadGone,
+    /// The namespace has fast writes, which change rows without reading them.
+    #[error(
+        "the namespace has fast writes: conditions, increments, idempotency keys and large values need one with exact \
+         writes"
+    )]
+    NeedsExactWrites,
     /// An earlier request with the same idempotency key was refused with this error.
     #[error("{0}")]
     Replayed(Box<Self>),
@@ -200,6 +206,7 @@ impl WriteError {
             Self::IdempotencyMismatch
             | Self::IdempotencyFull { .. }
             | Self::UploadGone
+            | Self::NeedsExactWrites
             | Self::Replayed(_)
             | Self::Store(_) => false,
         }
@@ -232,7 +239,8 @@ impl WriteError {
             | Self::IncrementOverflow { .. }
             | Self::IdempotencyMismatch
             | Self::IdempotencyFull { .. }
-            | Self::UploadGone => Outcome::NotApplied,
+            | Self::UploadGone
+            | Self::NeedsExactWrites => Outcome::NotApplied,
             Self::Replayed(error) => error.outcome(),
             Self::Store(error) => error.outcome(),
         }

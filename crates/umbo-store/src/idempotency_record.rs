@@ -161,6 +161,7 @@ fn encode_refusal(out: &mut Vec<u8>, error: &WriteError) {
         | WriteError::IdempotencyFull { .. }
         | WriteError::Replayed(_)
         | WriteError::UploadGone
+        | WriteError::NeedsExactWrites
         | WriteError::Store(_) => out.push(NOT_A_NUMBER),
     }
 }

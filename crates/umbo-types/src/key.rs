@@ -90,6 +90,26 @@ pub struct NamespaceId(pub u32);
 impl NamespaceId {
     /// The namespace of Umbo's own records: namespaces, tokens, secrets.
     pub const SYSTEM: Self = Self(0);
+
+    /// The bit that namespaces with fast writes have in their ids, and no others: so whoever knows a namespace knows how
+    /// its rows are written, and no namespace has rows of both kinds.
+    const FAST: u32 = 1 << 31;
+
+    /// Returns the id of a namespace with fast writes: its last write is the one with the highest version.
+    #[must_use]
+    pub const fn with_fast_writes(self) -> Self {
+        Self(self.0 | Self::FAST)
+    }
+
+    /// Returns whether the namespace has fast writes.
+    pub const fn has_fast_writes(self) -> bool {
+        self.0 & Self::FAST != 0
+    }
+
+    /// Returns the number that the id was given in the order of all ids.
+    pub const fn number(self) -> u32 {
+        self.0 & !Self::FAST
+    }
 }
 
 impl fmt::Display for NamespaceId {

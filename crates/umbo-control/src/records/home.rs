@@ -311,6 +311,7 @@ impl Home {
                 | WriteError::IdempotencyMismatch
                 | WriteError::IdempotencyFull { .. }
                 | WriteError::UploadGone
+                | WriteError::NeedsExactWrites
                 | WriteError::Replayed(_),
             )) => Err(ChangeError::Conflict { shard }),
             Some(Err(WriteError::Store(error))) => Err(ChangeError::Store(error)),

@@ -22,6 +22,7 @@ pub(super) const fn write_code(error: &WriteError) -> ErrorCode {
         WriteError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
         WriteError::IdempotencyFull { .. } => ErrorCode::IdempotencyFull,
         WriteError::UploadGone => ErrorCode::UploadGone,
+        WriteError::NeedsExactWrites => ErrorCode::NeedsExactWrites,
         WriteError::ConditionFailed { .. } | WriteError::GroupAborted { .. } => {
             ErrorCode::PreconditionFailed
         }

@@ -21,6 +21,7 @@ const IDEMPOTENCY_MISMATCH: u8 = 8;
 const IDEMPOTENCY_FULL: u8 = 9;
 const COUNTED: u8 = 10;
 const UPLOAD_GONE: u8 = 11;
+const NEEDS_EXACT_WRITES: u8 = 12;
 
 impl Field for WriteAnswer {
     const LEN_MIN: usize = 2;
@@ -76,6 +77,7 @@ fn put_refused(out: &mut Vec<u8>, error: &WriteError) {
         // A result has two bytes at least.
         WriteError::NotANumber => out.extend_from_slice(&[NOT_A_NUMBER, 0]),
         WriteError::UploadGone => out.extend_from_slice(&[UPLOAD_GONE, 0]),
+        WriteError::NeedsExactWrites => out.extend_from_slice(&[NEEDS_EXACT_WRITES, 0]),
         WriteError::IdempotencyMismatch => out.extend_from_slice(&[IDEMPOTENCY_MISMATCH, 0]),
         WriteError::IncrementOverflow { current } => {
             out.push(INCREMENT_OVERFLOW);
@@ -112,11 +114,12 @@ fn decided(kind: u8, reader: &mut Reader<'_>) -> Result<WriteAnswer, DecodeError
             })));
         }
         NOT_WRITTEN => return NodeError::read(reader, "error").map(Err),
-        NOT_A_NUMBER | IDEMPOTENCY_MISMATCH | UPLOAD_GONE => {
+        NOT_A_NUMBER | IDEMPOTENCY_MISMATCH | UPLOAD_GONE | NEEDS_EXACT_WRITES => {
             reader.byte()?;
             match kind {
                 NOT_A_NUMBER => WriteError::NotANumber,
                 IDEMPOTENCY_MISMATCH => WriteError::IdempotencyMismatch,
+                NEEDS_EXACT_WRITES => WriteError::NeedsExactWrites,
                 _ => WriteError::UploadGone,
             }
         }

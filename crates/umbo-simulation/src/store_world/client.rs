@@ -468,6 +468,7 @@ fn note_answers(
                 | WriteError::IdempotencyMismatch
                 | WriteError::IdempotencyFull { .. }
                 | WriteError::UploadGone
+                | WriteError::NeedsExactWrites
                 | WriteError::Replayed(_)),
             ) => violated(&format!("a write is refused for no reason: {error}")),
             Err(WriteError::Store(error)) => {

@@ -3,6 +3,7 @@
 mod calls;
 #[path = "../three_nodes/cluster.rs"]
 mod cluster;
+mod fast;
 mod node;
 mod processes;
 

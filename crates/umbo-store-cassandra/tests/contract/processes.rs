@@ -23,7 +23,7 @@ const BUILT: NamespaceId = NamespaceId(41);
 const PROCESSES: u64 = 3;
 
 /// Opens a process whose clock is some seconds ahead.
-async fn process(settings: &CassandraSettings, ahead: u64) -> Arc<CassandraStore> {
+pub(crate) async fn process(settings: &CassandraSettings, ahead: u64) -> Arc<CassandraStore> {
     let time = Timestamp::from_millis(1_700_000_000_000 + 1_000 * ahead);
     open(settings, &Arc::new(ManualClock::new(time))).await
 }
@@ -42,7 +42,11 @@ async fn value(store: &CassandraStore, dataset: NamespaceId, at: &Key) -> Option
     row.map(|row| row.value.bytes)
 }
 
-fn copy(number: u64, fenced: &[NamespaceId], datasets: Vec<DatasetGroup>) -> Arc<RecordsCopy> {
+pub(crate) fn copy(
+    number: u64,
+    fenced: &[NamespaceId],
+    datasets: Vec<DatasetGroup>,
+) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
         fenced: fenced.iter().map(|&id| id.into()).collect(),
@@ -51,7 +55,7 @@ fn copy(number: u64, fenced: &[NamespaceId], datasets: Vec<DatasetGroup>) -> Arc
     })
 }
 
-async fn keep(store: &CassandraStore, copy: Arc<RecordsCopy>) {
+pub(crate) async fn keep(store: &CassandraStore, copy: Arc<RecordsCopy>) {
     for (shard, kept) in store.keep_records(copy).await {
         kept.unwrap_or_else(|error| panic!("shard {shard}: {error}"));
     }

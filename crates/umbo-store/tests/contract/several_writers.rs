@@ -26,6 +26,8 @@ const CORE: Capabilities = Capabilities {
     chunk_is_snapshot: false,
     versions: VersionOrder::Partition,
     backups: false,
+    fast_writes: false,
+    fast_writes: false,
 };
 
 impl SeveralWriters {

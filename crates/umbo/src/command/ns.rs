@@ -10,7 +10,7 @@ use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::admin::{
     CompressionSetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceSize,
-    NamespaceSpec, NamespaceState,
+    NamespaceSpec, NamespaceState, WriteSetting,
 };
 use umbo_types::Namespace;
 
@@ -53,6 +53,9 @@ pub(crate) struct Create {
     /// How long the previous version is kept after an activation (like 1h, 7d) [default: 1d]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     versions_kept_for: Option<Duration>,
+    /// How rows are written, for good: with all promises, or plainly, on an engine that has it [default: exact]
+    #[arg(long, value_enum)]
+    writes: Option<WritesOption>,
     /// If the namespace exists, change its settings to these
     #[arg(long)]
     update: bool,
@@ -74,6 +77,24 @@ impl From<ValueCompression> for CompressionSetting {
         match compression {
             ValueCompression::Off => Self::Off,
             ValueCompression::Zstd => Self::Zstd,
+        }
+    }
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WritesOption {
+    /// With all that the contract promises
+    Exact,
+    /// The write with the highest version stays; no conditions, increments, idempotency keys, loads and large values
+    Fast,
+}
+
+impl From<WritesOption> for WriteSetting {
+    fn from(writes: WritesOption) -> Self {
+        match writes {
+            WritesOption::Exact => Self::Exact,
+            WritesOption::Fast => Self::Fast,
         }
     }
 }
@@ -170,8 +191,10 @@ impl Create {
             durability: self.durability.into(),
             compression: self.compression.into(),
             versions_kept_for: self.versions_kept_for.map(whole_seconds),
+            ..NamespaceSettings::default()
         };
-        let (name, spec) = (self.name.as_str(), NamespaceSpec::from(settings));
+        let (name, mut spec) = (self.name.as_str(), NamespaceSpec::from(settings));
+        spec.writes = self.writes.map(WriteSetting::from);
         let info = match client.put_namespace(name, &spec).await {
             Ok((info, is_new)) if is_new || self.update => info,
             Err(error) if error.code() != Some(ErrorCode::NamespaceExists) => {

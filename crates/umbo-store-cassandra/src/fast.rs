@@ -1,0 +1,256 @@
+//! Fast writes: plain changes of rows, without a guard and without a read.
+//!
+//! The version of a write is the time stamp of its cells, so the cluster itself keeps the write with the highest version,
+//! in whatever order writes arrive. Versions are above all earlier ones of this process, and follow the clock. The guard
+//! of a bucket says only that it may have such rows, so that they are reclaimed once the namespace is removed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use scylla::statement::batch::{Batch, BatchType};
+use tokio::sync::oneshot;
+use umbo_store::{
+    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Outcome,
+    StoreError, StoredRow, WriteError, WriteRequest, Written,
+};
+use umbo_types::{NamespaceId, Row, ShardId, Version};
+
+use crate::about::new_mark;
+use crate::bucket::BucketId;
+use crate::cell::{big, int};
+use crate::changes::cells_of;
+use crate::engine::BucketEngine;
+use crate::error::ClusterError;
+use crate::found::{SizeOf, StoredPlace};
+use crate::guard::{Guard, RowChange};
+use crate::guarded::random_id;
+use crate::queue::Work;
+use crate::removal::STEP_ROWS_MAX;
+use crate::runner::answered;
+
+/// The size that a guard has of rows that are not counted: no number of rows.
+const NOT_COUNTED: SizeOf = (-1, 0, 0);
+/// A removal of all rows is above writes of processes that do not know of it yet, and whose clocks are ahead by less.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_mins(1);
+
+/// Returns whether a write without a read can make a mutation.
+fn is_plain(mutation: &Mutation) -> bool {
+    let is_plain = match &mutation.change {
+        Change::Put { value, .. } => value.large().is_none(),
+        Change::Delete => true,
+        Change::Increment { .. } | Change::Upload(_) => false,
+    };
+    is_plain && mutation.condition == Condition::Always
+}
+
+impl BucketEngine {
+    /// Makes a write, part by part; each part is one mutation of its bucket, applied whole.
+    pub(crate) async fn write_fast(
+        self: &Arc<Self>,
+        call: &CallContext,
+        shard: ShardId,
+        request: &WriteRequest,
+        parts: impl Iterator<Item = (BucketId, Vec<usize>)>,
+    ) -> Vec<Result<Written, WriteError>> {
+        let count = request.mutations.len();
+        if request.idempotency.is_some() || request.run.is_some() || request.not_before.is_some() {
+            return vec![Err(WriteError::NeedsExactWrites); count];
+        }
+        let first = self.versions(request.proposed, count as u64);
+        let mut answers = vec![Err(WriteError::NeedsExactWrites); count];
+        for (bucket, mut indexes) in parts {
+            let refused = |&at: &usize| !is_plain(&request.mutations[at]);
+            let aborted_by = indexes.iter().copied().find(|at| refused(at));
+            if let Some(index) = aborted_by.filter(|_| request.atomicity == Atomicity::Partition) {
+                for &at in indexes.iter().filter(|at| !refused(at)) {
+                    answers[at] = Err(WriteError::GroupAborted { index });
+                }
+                continue;
+            }
+            indexes.retain(|at| !refused(at));
+            let version = |at: usize| Version(first + at as u64);
+            let changes: Result<Vec<_>, _> = indexes
+                .iter()
+                .map(|&at| self.fast_change(bucket, request, at, version(at)))
+                .collect();
+            let applied = match changes {
+                Ok(changes) => self.apply_fast(call, shard, bucket, changes).await,
+                Err(error) => Err(error.of(shard)),
+            };
+            for at in indexes {
+                // Nobody has looked whether there was a row.
+                let written = Written::new(version(at), true);
+                answers[at] = applied.clone().map(|()| written).map_err(WriteError::Store);
+            }
+        }
+        answers
+    }
+
+    /// Takes as many versions as a write needs, and returns the first.
+    fn versions(&self, proposed: Version, count: u64) -> u64 {
+        let next = |max: u64| Some(proposed.0.max(max + 1) + count - 1);
+        let before = self
+            .version_max
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or_else(|before| before);
+        proposed.0.max(before + 1)
+    }
+
+    fn fast_change(
+        &self,
+        bucket: BucketId,
+        request: &WriteRequest,
+        at: usize,
+        version: Version,
+    ) -> Result<RowChange<'_>, ClusterError> {
+        let Mutation { key, change, .. } = &request.mutations[at];
+        let place = StoredPlace::of_row(request.namespace, bucket.slot_of(key), key);
+        let Change::Put { value, expires_at } = change else {
+            return Ok(self.fast_deletion(bucket, &place, version));
+        };
+        let stored = StoredRow {
+            row: Row {
+                version,
+                expires_at: *expires_at,
+                value: value.clone(),
+            },
+            as_of: None,
+        };
+        let row = cells_of(&stored, self.clock.wall());
+        let statement = if row.is_apart() {
+            &self.statements.fast.put_apart
+        } else {
+            &self.statements.fast.put
+        };
+        let mut cells = row.bound_fast(version, new_mark(random_id()?));
+        cells.extend(self.bucket_cells(bucket));
+        cells.extend(place.cells());
+        Ok((statement, cells))
+    }
+
+    fn fast_deletion(
+        &self,
+        bucket: BucketId,
+        place: &StoredPlace,
+        version: Version,
+    ) -> RowChange<'_> {
+        let mut cells = vec![big(version.0)];
+        cells.extend(self.bucket_cells(bucket));
+        cells.extend(place.cells());
+        (&self.statements.fast.delete, cells)
+    }
+
+    /// Sends changes of a bucket as one mutation. Without an answer it is not known whether they are applied.
+    async fn apply_fast(
+        self: &Arc<Self>,
+        call: &CallContext,
+        shard: ShardId,
+        bucket: BucketId,
+        mut changes: Vec<RowChange<'_>>,
+    ) -> Result<(), StoreError> {
+        let noted = self.note_bucket(shard, bucket).await;
+        noted.and_then(|noted| noted.map_err(|error| error.of(shard)))?;
+        let _admitted = self.admission.read().await;
+        self.admit_at(shard, bucket.identity, call.deadline)?;
+        let changed = changes.len() as u64;
+        let sent = match (changes.pop(), changes.is_empty()) {
+            (None, _) => return Ok(()),
+            (Some((statement, cells)), true) => self.execute(statement, cells).await.map(|_| ()),
+            (Some(last), false) => {
+                let mut batch = Batch::new(BatchType::Unlogged);
+                batch.set_is_idempotent(true);
+                let mut values = Vec::with_capacity(changes.len() + 1);
+                for (statement, cells) in changes.into_iter().chain([last]) {
+                    batch.append_statement(statement.clone());
+                    values.push(cells);
+                }
+                let sent = self.session.batch(&batch, values).await;
+                sent.map(|_| ()).map_err(ClusterError::from)
+            }
+        };
+        sent.map_err(|error| StoreError::Unavailable {
+            shard,
+            reason: error.to_string(),
+            outcome: Outcome::Unknown,
+        })?;
+        let state = self.shard(shard);
+        state.commits.fetch_add(1, Ordering::Relaxed);
+        state.mutations.fetch_add(changed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes sure that the guard of a bucket says that there may be rows of fast writes.
+    async fn note_bucket(
+        self: &Arc<Self>,
+        shard: ShardId,
+        bucket: BucketId,
+    ) -> Result<Result<(), ClusterError>, StoreError> {
+        let dataset = bucket.identity.0.cast_signed();
+        let is_noted = |guard: &Guard| guard.sizes.contains_key(&dataset);
+        if self.lock_guards().get(&bucket).is_some_and(is_noted) {
+            return Ok(Ok(()));
+        }
+        let (done, answer) = oneshot::channel();
+        self.enqueue(bucket, Work::Bind(done))?;
+        answered(shard, answer).await
+    }
+
+    /// Says in a guard that its bucket may have rows of fast writes, if the namespace has them and is not gone.
+    pub(crate) fn note_fast_rows(&self, bucket: BucketId, guard: &mut Guard) {
+        let (shard, identity) = (self.shard_of(bucket), bucket.identity);
+        if identity.has_fast_writes() && self.check_fence(shard, identity).is_ok() {
+            guard.sizes.insert(identity.0.cast_signed(), NOT_COUNTED);
+        }
+    }
+
+    /// Makes a step of a removal: removes the rows that it finds.
+    pub(crate) async fn remove_fast(
+        self: &Arc<Self>,
+        call: &CallContext,
+        bucket: BucketId,
+        request: &DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
+        let shard = self.shard_of(bucket);
+        let slot = self.map.slot(request.namespace, &request.partition);
+        let at = (
+            request.namespace,
+            slot.index(),
+            request.partition.as_bytes(),
+        );
+        let rows_max = request.rows_max.min(STEP_ROWS_MAX);
+        let walk = self.range_of(bucket, at, &request.range, false, true, rows_max + 1);
+        let mut found = walk.await.map_err(|error| error.of(shard))?;
+        let has_more = found.len() > rows_max as usize;
+        found.truncate(rows_max as usize);
+        let now = self.clock.wall();
+        let mut deleted = Deleted::default();
+        let first = self.versions(Version::proposed_at(now), found.len() as u64);
+        let mut changes = Vec::with_capacity(found.len());
+        for (version, row) in (first..).map(Version).zip(&found) {
+            changes.push(self.fast_deletion(bucket, &row.place, version));
+            if row.about.expires_at.is_none_or(|at| at > now) {
+                deleted.rows += 1;
+                deleted.bytes += row.place.sort.len() as u64 + row.about.len;
+            }
+        }
+        let last = found.last().filter(|_| has_more);
+        deleted.resume_after = last.map(|row| row.place.sort.clone());
+        self.apply_fast(call, shard, bucket, changes).await?;
+        Ok(deleted)
+    }
+
+    /// Removes all rows of a namespace that is gone from a bucket, and those that are still on their way.
+    pub(crate) async fn delete_fast_rows(
+        &self,
+        bucket: BucketId,
+        dataset: NamespaceId,
+    ) -> Result<(), ClusterError> {
+        let above = self.clock.wall().0 + CLOCKS_DIFFER_MAX.as_micros() as u64;
+        let mut cells = vec![big(above)];
+        cells.extend(self.bucket_cells(bucket));
+        cells.push(int(dataset.0));
+        let statement = &self.statements.fast.delete_all;
+        self.execute(statement, cells).await.map(|_| ())
+    }
+}

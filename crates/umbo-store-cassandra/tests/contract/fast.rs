@@ -1,0 +1,305 @@
+//! Fast writes of several processes: rows are whole, the highest version stays, and nothing is left of a namespace that
+//! is gone.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use umbo_store::{
+    Atomicity, ByKey as _, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
+    Idempotency, Mutation, RangeRequest, SortRange, StoreError, StoreReport as _, WriteError,
+    WriteRequest,
+};
+use umbo_store_cassandra::CassandraStore;
+use umbo_types::limits::CHUNK_BYTES_MAX;
+use umbo_types::{Key, NamespaceId, Timestamp, Value, Version};
+
+use crate::calls::{increment, key, put, read, request, write};
+use crate::processes::{copy, keep, process};
+use crate::settings;
+
+const FAST: NamespaceId = NamespaceId(9).with_fast_writes();
+/// Lengths on both sides of the one from which a value stands apart.
+const LENGTHS: [usize; 5] = [0, 5, 8 << 10, (8 << 10) + 1, 100_000];
+
+fn at_version(version: u64, mutations: Vec<Mutation>) -> WriteRequest {
+    WriteRequest {
+        namespace: FAST,
+        proposed: Version(version),
+        mutations,
+        ..request(put(&key("p"), ""))
+    }
+}
+
+async fn write_at(store: &CassandraStore, version: u64, mutation: Mutation) -> u64 {
+    let written = write(store, at_version(version, vec![mutation])).await;
+    written.expect("it is written").version.0
+}
+
+fn deletion(at: &Key) -> Mutation {
+    Mutation {
+        change: Change::Delete,
+        ..put(at, "")
+    }
+}
+
+fn row(number: usize) -> Key {
+    Key::new("p", format!("{number:03}")).expect("it is short")
+}
+
+/// Reads the rows of a partition with as many chunks as it takes.
+async fn range(store: &CassandraStore, keys_only: bool) -> BTreeMap<Bytes, (u64, Bytes)> {
+    let (mut range, mut rows) = (SortRange::default(), BTreeMap::new());
+    loop {
+        let request = RangeRequest {
+            namespace: FAST,
+            partition: key("p").partition,
+            range: range.clone(),
+            reverse: false,
+            rows_max: 7,
+            bytes_max: CHUNK_BYTES_MAX,
+            keys_only,
+        };
+        let page = store.range_of(&CallContext::internal(), &request).await;
+        let page = page.expect("it is served");
+        for row in page.rows.iter() {
+            let value = Bytes::copy_from_slice(row.value);
+            rows.insert(Bytes::copy_from_slice(row.sort), (row.version.0, value));
+        }
+        match page.resume_after {
+            Some(last) => range = range.beyond(&last, false),
+            None => return rows,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_whole_for_all_processes() {
+    let settings = settings().await;
+    let (one, other) = (process(&settings, 0).await, process(&settings, 0).await);
+    let mut expected = BTreeMap::new();
+    let mut version = 1_000;
+    // Each row is short and long in turn, so that each column has bytes of an earlier write.
+    for round in 0..3 {
+        for number in 0..25 {
+            let value = "x".repeat(LENGTHS[(number + round) % LENGTHS.len()]);
+            version += 1;
+            let writer = if number % 2 == 0 { &one } else { &other };
+            let at = row(number);
+            assert_eq!(write_at(writer, version, put(&at, &value)).await, version);
+            expected.insert(at.sort.as_bytes().to_vec(), (version, Bytes::from(value)));
+        }
+    }
+    for number in [3, 4, 24] {
+        version += 1;
+        write_at(&other, version, deletion(&row(number))).await;
+        expected.remove(row(number).sort.as_bytes());
+    }
+    for store in [&one, &other] {
+        let found = range(store, false).await;
+        assert_eq!(found.len(), expected.len());
+        for (sort, (version, value)) in &expected {
+            assert_eq!(found[&sort[..]], (*version, value.clone()));
+            let at = Key::new("p", sort.clone()).expect("it is short");
+            let read = read(store, FAST, &at).await.expect("it is served");
+            let read = read.expect("it is there");
+            assert_eq!((read.version.0, &read.value.bytes), (*version, value));
+        }
+        let keys = range(store, true).await;
+        assert!(keys.values().all(|(_, value)| value.is_empty()));
+        assert_eq!(keys.len(), expected.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_highest_version_stays_whoever_writes_last() {
+    let settings = settings().await;
+    let (one, other) = (process(&settings, 0).await, process(&settings, 0).await);
+    let at = key("p");
+    write_at(&one, 5_000, put(&at, "high")).await;
+    // The clock of the other process is behind: it has no say, and its next versions grow.
+    assert_eq!(write_at(&other, 4_000, put(&at, "low")).await, 4_000);
+    assert_eq!(write_at(&other, 4_000, deletion(&at)).await, 4_001);
+    let found = read(&other, FAST, &at)
+        .await
+        .expect("it is served")
+        .expect("it is there");
+    assert_eq!(
+        (found.version.0, &found.value.bytes[..]),
+        (5_000, &b"high"[..])
+    );
+    write_at(&other, 6_000, deletion(&at)).await;
+    write_at(&one, 5_500, put(&at, "before the deletion")).await;
+    assert_eq!(read(&one, FAST, &at).await, Ok(None));
+}
+
+/// The cluster decides for each cell by itself which write stays. Of two writes with one version, one stays whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_with_one_version_are_not_mixed() {
+    let settings = settings().await;
+    let (one, other) = (process(&settings, 0).await, process(&settings, 0).await);
+    let typed = |at: &Key, text: &'static str, len: usize| Mutation {
+        change: Change::Put {
+            value: Value::new(text.repeat(len), text, "").expect("it is short"),
+            expires_at: None,
+        },
+        ..put(at, "")
+    };
+    for number in 0..60 {
+        let at = row(number);
+        let (len, len_of_other) = (LENGTHS[1 + number % 4], LENGTHS[1 + number / 4 % 4]);
+        let version = 10_000 + 10 * number as u64;
+        let (first, second) = tokio::join!(
+            write_at(&one, version, typed(&at, "a", len)),
+            write_at(&other, version, typed(&at, "b", len_of_other)),
+        );
+        assert_eq!(first, second);
+        let found = read(&one, FAST, &at)
+            .await
+            .expect("it is served")
+            .expect("it is there");
+        let (text, len) = match &found.value.content_type[..] {
+            b"a" => ("a", len),
+            _ => ("b", len_of_other),
+        };
+        assert_eq!(found.value.bytes, text.repeat(len), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn what_needs_a_read_is_refused_and_changes_nothing() {
+    let store = process(&settings().await, 0).await;
+    let (at, near) = (key("p"), Key::new("p", "near").expect("it is short"));
+    write_at(&store, 1_000, put(&at, "1")).await;
+    let under = |condition| Mutation {
+        condition,
+        ..put(&at, "2")
+    };
+    let conditions = [
+        Condition::Absent,
+        Condition::Present,
+        Condition::VersionIn(vec![Version(1_000)]),
+        Condition::NotNewerThan(Timestamp(7)),
+        Condition::Unwritten(None),
+    ];
+    let refused = conditions.into_iter().map(under).chain([increment(&at, 1)]);
+    for mutation in refused {
+        let alone = write(&store, at_version(2_000, vec![mutation.clone()])).await;
+        assert_eq!(alone, Err(WriteError::NeedsExactWrites), "{mutation:?}");
+        // Rows of a batch are independent, and a group is one.
+        let both = vec![put(&near, "near"), mutation];
+        for atomicity in [Atomicity::Partition, Atomicity::None] {
+            let request = WriteRequest {
+                atomicity,
+                ..at_version(3_000, both.clone())
+            };
+            let answers = store.write_rows(&CallContext::internal(), request).await;
+            assert_eq!(answers[1], Err(WriteError::NeedsExactWrites));
+            let is_group = atomicity == Atomicity::Partition;
+            let aborted = Err(WriteError::GroupAborted { index: 1 });
+            assert_eq!(answers[0] == aborted, is_group, "{answers:?}");
+            assert_eq!(answers[0].is_ok(), !is_group);
+        }
+        write_at(&store, 4_000, deletion(&near)).await;
+    }
+    let keyed = WriteRequest {
+        idempotency: Some(Idempotency {
+            id: [1; 16],
+            request: [2; 16],
+            keep_until: Timestamp(u64::MAX),
+            keeps_refusals: true,
+            lines: vec![0],
+        }),
+        ..at_version(5_000, vec![put(&at, "2")])
+    };
+    assert_eq!(
+        write(&store, keyed).await,
+        Err(WriteError::NeedsExactWrites)
+    );
+    let found = read(&store, FAST, &at)
+        .await
+        .expect("it is served")
+        .expect("it is there");
+    assert_eq!(&found.value.bytes[..], b"1");
+}
+
+#[tokio::test]
+async fn ranges_are_removed_in_steps() {
+    let store = process(&settings().await, 0).await;
+    let rows = (0..30).map(|number| put(&row(number), "value")).collect();
+    let request = WriteRequest {
+        atomicity: Atomicity::Partition,
+        ..at_version(1_000, rows)
+    };
+    let answers = store.write_rows(&CallContext::internal(), request).await;
+    let versions: Vec<u64> = answers
+        .into_iter()
+        .map(|one| one.expect("written").version.0)
+        .collect();
+    assert_eq!(versions, (1_000..1_030).collect::<Vec<u64>>());
+    let mut range = SortRange {
+        start: Bytes::from_static(b"005"),
+        end: Some(Bytes::from_static(b"025")),
+    };
+    let mut steps = 0;
+    loop {
+        let request = DeleteRangeRequest {
+            namespace: FAST,
+            epoch: 0,
+            partition: key("p").partition,
+            range: range.clone(),
+            rows_max: 8,
+            durability: Durability::Sync,
+        };
+        let step = store.remove_rows(&CallContext::internal(), request).await;
+        let Deleted {
+            rows, resume_after, ..
+        } = step.expect("it is removed");
+        steps += rows;
+        match resume_after {
+            Some(last) => range = range.beyond(&last, false),
+            None => break,
+        }
+    }
+    assert_eq!(steps, 20);
+    let left = self::range(&store, false).await;
+    let expected = (0..5)
+        .chain(25..30)
+        .map(|number| row(number).sort.as_bytes().to_vec());
+    assert!(
+        left.keys().map(|sort| sort.to_vec()).eq(expected),
+        "{left:?}"
+    );
+}
+
+/// A process that does not know of a removal yet leaves nothing that would stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_a_namespace_that_is_gone() {
+    let settings = settings().await;
+    let (one, other) = (process(&settings, 0).await, process(&settings, 10).await);
+    let now = |ahead: u64| Timestamp::from_millis(1_700_000_000_000 + 1_000 * ahead).0;
+    for number in 0..20 {
+        let at = key(&format!("p{number}"));
+        write_at(&other, now(10), put(&at, "value")).await;
+    }
+    keep(&one, copy(1, &[FAST], Vec::new())).await;
+    let is_reclaimed =
+        |store: &CassandraStore| store.status().iter().all(|shard| shard.purging == 0);
+    for _ in 0..10_000 {
+        if is_reclaimed(&one) {
+            break;
+        }
+        let gone = read(&one, FAST, &key("p0")).await;
+        assert!(
+            matches!(gone, Err(StoreError::NamespaceGone { .. })),
+            "{gone:?}"
+        );
+    }
+    assert!(is_reclaimed(&one));
+    // The other process has not heard of it, and its clock is ahead.
+    let late = write(&other, at_version(now(20), vec![put(&key("p0"), "late")])).await;
+    late.expect("it does not know");
+    for number in 0..20 {
+        let left = read(&other, FAST, &key(&format!("p{number}"))).await;
+        assert_eq!(left, Ok(None));
+    }
+}
