@@ -20,13 +20,14 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::prepared::PreparedStatement;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use umbo_store::ManualClock;
+use umbo_store::{ManualClock, WriteRequest};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
-use umbo_types::Timestamp;
+use umbo_types::{NamespaceId, Timestamp};
 
 use crate::calls::{NS, key, put, read, request, write};
 use crate::node::{Node, Ports};
 
+const FAST: NamespaceId = NS.with_fast_writes();
 const ROWS: u64 = 10_000;
 const CALLERS: [u64; 2] = [1, 64];
 const ROUNDS: usize = 3;
@@ -156,11 +157,14 @@ async fn main() {
     let store = Arc::new(store.expect("the node serves"));
     let plain = Arc::new(DriverAlone::open(&node.address()).await);
     let of_store = Arc::clone(&store);
-    let puts = move |row: u64| {
+    let puts_to = move |namespace: NamespaceId, row: u64| {
         let store = Arc::clone(&of_store);
         async move {
-            let put = put(&key(&format!("row-{row}")), VALUE);
-            write(&store, request(put)).await.expect("written");
+            let put = WriteRequest {
+                namespace,
+                ..request(put(&key(&format!("row-{row}")), VALUE))
+            };
+            write(&store, put).await.expect("written");
         }
     };
     let gets = move |row: u64| {
@@ -190,20 +194,23 @@ async fn main() {
     for row in 0..ROWS / 64 {
         let mut some = JoinSet::new();
         for row in row * 64..ROWS.min((row + 2) * 64) {
-            some.spawn(puts(row));
+            some.spawn(puts_to(NS, row));
+            some.spawn(puts_to(FAST, row));
             some.spawn(driver(row, false));
         }
         some.join_all().await;
     }
     for callers in CALLERS {
-        let (mut of_gets, mut of_puts) = (Vec::new(), Vec::new());
+        let (mut of_gets, mut of_puts, mut of_fast_puts) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let alone = measure(callers, |row| driver(row, true)).await;
             of_gets.push((alone, measure(callers, &gets).await));
             let alone = measure(callers, |row| driver(row, false)).await;
-            of_puts.push((alone, measure(callers, &puts).await));
+            of_puts.push((alone, measure(callers, |row| puts_to(NS, row)).await));
+            of_fast_puts.push((alone, measure(callers, |row| puts_to(FAST, row)).await));
         }
         show("get", callers, &of_gets);
-        show("put", callers, &of_puts);
+        show("exact put", callers, &of_puts);
+        show("fast put", callers, &of_fast_puts);
     }
 }

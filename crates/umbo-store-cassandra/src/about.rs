@@ -32,13 +32,13 @@ pub(crate) struct About {
     pub(crate) large: Option<LargeRef>,
     pub(crate) content_type: Bytes,
     pub(crate) content_encoding: Bytes,
-    /// The name of the fast write that has made the row, with which all its cells begin.
+    /// The mark of the process whose fast write has made the row. All cells of the row begin with it.
     pub(crate) mark: Option<[u8; MARK_LEN]>,
 }
 
-/// Returns a random mark.
-pub(crate) fn new_mark(random: i64) -> [u8; MARK_LEN] {
-    let mut mark = random.to_be_bytes();
+/// Returns the mark of the writes of a process. No process gives a version twice, and no other process has its mark.
+pub(crate) fn mark_of(process: i64) -> [u8; MARK_LEN] {
+    let mut mark = process.to_be_bytes();
     mark[0] |= IS_MARK;
     mark
 }
@@ -183,7 +183,7 @@ mod tests {
             ..About::default()
         };
         let marked = About {
-            mark: Some(new_mark(7)),
+            mark: Some(mark_of(7)),
             ..whole.clone()
         };
         vec![About::default(), small, whole, marked]

@@ -16,7 +16,7 @@ use umbo_store::{
 };
 use umbo_types::{NamespaceId, Row, ShardId, Version};
 
-use crate::about::new_mark;
+use crate::about::mark_of;
 use crate::bucket::BucketId;
 use crate::cell::{big, int};
 use crate::changes::cells_of;
@@ -24,7 +24,6 @@ use crate::engine::BucketEngine;
 use crate::error::ClusterError;
 use crate::found::{SizeOf, StoredPlace};
 use crate::guard::{Guard, RowChange};
-use crate::guarded::random_id;
 use crate::queue::Work;
 use crate::removal::STEP_ROWS_MAX;
 use crate::runner::answered;
@@ -70,14 +69,11 @@ impl BucketEngine {
             }
             indexes.retain(|at| !refused(at));
             let version = |at: usize| Version(first + at as u64);
-            let changes: Result<Vec<_>, _> = indexes
+            let changes = indexes
                 .iter()
-                .map(|&at| self.fast_change(bucket, request, at, version(at)))
-                .collect();
-            let applied = match changes {
-                Ok(changes) => self.apply_fast(call, shard, bucket, changes).await,
-                Err(error) => Err(error.of(shard)),
-            };
+                .map(|&at| self.fast_change(bucket, request, at, version(at)));
+            let applied = self.apply_fast(call, shard, bucket, changes.collect());
+            let applied = applied.await;
             for at in indexes {
                 // Nobody has looked whether there was a row.
                 let written = Written::new(version(at), true);
@@ -103,11 +99,11 @@ impl BucketEngine {
         request: &WriteRequest,
         at: usize,
         version: Version,
-    ) -> Result<RowChange<'_>, ClusterError> {
+    ) -> RowChange<'_> {
         let Mutation { key, change, .. } = &request.mutations[at];
         let place = StoredPlace::of_row(request.namespace, bucket.slot_of(key), key);
         let Change::Put { value, expires_at } = change else {
-            return Ok(self.fast_deletion(bucket, &place, version));
+            return self.fast_deletion(bucket, &place, version);
         };
         let stored = StoredRow {
             row: Row {
@@ -123,10 +119,10 @@ impl BucketEngine {
         } else {
             &self.statements.fast.put
         };
-        let mut cells = row.bound_fast(version, new_mark(random_id()?));
+        let mut cells = row.bound_fast(version, mark_of(self.process));
         cells.extend(self.bucket_cells(bucket));
         cells.extend(place.cells());
-        Ok((statement, cells))
+        (statement, cells)
     }
 
     fn fast_deletion(

@@ -85,8 +85,13 @@ impl Arguments {
     pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let mut failed = FailedFile::new(self.failed_path()?);
-        if self.is_load()? {
-            let client = connection.bulk_client()?;
+        let is_load = self.is_load()?;
+        let client = connection.bulk_client()?;
+        // Fails early if the server does not answer. Later, an absent server is waited for.
+        client.reach().await?;
+        let info = client.namespace(self.ns.as_str()).await;
+        let is_fast = info.is_ok_and(|info| !info.settings.writes.is_exact());
+        if is_load && !is_fast {
             let job = LoadJob {
                 client: &client,
                 ns: &self.ns,
@@ -96,14 +101,12 @@ impl Arguments {
                 is_part: self.no_end,
                 is_created: self.create,
             };
-            // Fails early if the server does not answer. Later, an absent server is waited for.
-            client.reach().await?;
             let (load, totals) = as_load::run(job, connection, &mut failed, started).await?;
             let format = connection.listing_format();
             totals.report(started.elapsed(), &failed, Some(&load), format)?;
             return totals.outcome(&failed);
         }
-        self.run_lane(connection, failed, started).await
+        self.run_lane(connection, failed, started, is_fast).await
     }
 
     fn pushed(&self) -> Result<Pushed, CliError> {
@@ -131,6 +134,7 @@ impl Arguments {
         connection: &ConnectionArgs,
         failed: FailedFile,
         started: Instant,
+        is_fast: bool,
     ) -> Result<(), CliError> {
         let source = source::open(&self.file).map_err(CliError::file("read", &self.file))?;
         let (size, position) = (source.size, Arc::clone(&source.read));
@@ -145,6 +149,7 @@ impl Arguments {
                 .rate
                 .map_or(BATCH_ROWS_MAX, |rate| BATCH_ROWS_MAX.min(rate as usize)),
             is_created: self.create,
+            is_fast,
             patience: Patience::new(self.patience),
             is_file: size.is_some(),
             failed,
@@ -153,7 +158,6 @@ impl Arguments {
             position,
             next: None,
         };
-        lane.client.reach().await?;
         let (lines, reading) = self.start_reader(input)?;
         let outcome = with_bar(&bar, lane.run(lines), || {}).await;
         lane.failed.flush()?;

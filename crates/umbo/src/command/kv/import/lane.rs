@@ -47,6 +47,8 @@ pub(super) struct ImportLane {
     pub(super) batch_rows: usize,
     /// Whether to create the namespace if it is absent.
     pub(super) is_created: bool,
+    /// Whether the namespace takes no idempotency keys: a batch that may have been written is written again.
+    pub(super) is_fast: bool,
     pub(super) patience: Patience,
     /// Whether the rows can be read again. If so, an absent server ends the import, and no row is given up for it.
     pub(super) is_file: bool,
@@ -179,7 +181,8 @@ impl ImportLane {
         let options = BatchOptions {
             is_minimal: true,
             durability: self.durability,
-            idempotency_ttl: Some(KEY_TTL),
+            is_repeatable: self.is_fast,
+            idempotency_ttl: (!self.is_fast).then_some(KEY_TTL),
             ..BatchOptions::default()
         };
         let name = self.namespace.as_str();
