@@ -28,6 +28,17 @@ def test_a_namespace_is_made_shown_and_changed(server):
         assert name in names and names == sorted(names)
 
 
+@pytest.mark.redb("Cassandra has both kinds of writes")
+def test_files_have_exact_writes_only(server):
+    client = server.client()
+    for method, name in (("PUT", "fast"), ("PUT", "exact"), ("PATCH", "exact")):
+        answer = client.request(method, f"/admin/v1/namespaces/{name}", b'{"writes":"fast"}')
+        assert "without 'writes'" in answer.problem(501, "not-implemented")["detail"]
+        made = client.put("/admin/v1/namespaces/exact", b'{"writes":"exact"}')
+        assert made.status in (200, 201) and "writes" not in made.json()
+    client.get("/admin/v1/namespaces/fast").problem(404, "namespace-not-found")
+
+
 def test_creating_an_existing_namespace_changes_nothing_and_says_so(server):
     client, path = server.client(), "/admin/v1/namespaces/kept"
     made = client.put(path, b'{"default_ttl": "5m", "durability": "async"}')

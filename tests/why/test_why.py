@@ -28,7 +28,7 @@ NEEDS = {
     },
     # It is told in a header field.
     "a HEAD": {"part-not-found"},
-    "another engine": {"not-implemented"},
+    "another engine": {"needs-exact-writes", "not-implemented"},
     "other settings": {"hot-keys-disabled", "quota-of-file", "token-of-file"},
     # Shard nodes tell within moments what they have.
     "rows": {"namespace-has-rows"},

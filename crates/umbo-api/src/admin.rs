@@ -150,8 +150,7 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<TimeToLive>)]
     pub versions_kept_for: Option<Option<u64>>,
-    /// How rows are written. Set when the namespace is created, and never changed; only engines with several copies of
-    /// a shard have `fast`.
+    /// How rows are written: fixed at the creation. Only Cassandra has `fast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteSetting>,
 }
@@ -239,8 +238,7 @@ pub enum WriteSetting {
     /// With all that the contract promises.
     #[default]
     Exact,
-    /// The write with the highest version stays, by the clocks of the dispatchers. There are no conditions, increments,
-    /// idempotency keys, loads and large values, and rows are not counted.
+    /// Without a read: the highest version stays, by the dispatchers' clocks. Rows are not counted.
     Fast,
 }
 

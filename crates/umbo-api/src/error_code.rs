@@ -166,7 +166,7 @@ error_codes! {
     NamespaceNotFound "namespace-not-found" 404 false Namespace "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
     NeedsExactWrites "needs-exact-writes" 409 false Namespace "Namespace has fast writes"
-        "The namespace has fast writes, which change rows without reading them: there are no conditions, increments, idempotency keys, loads and large values. Send the request without them, or use a namespace with exact writes.";
+        "The namespace has fast writes, which change rows without reading them: there are no conditions, increments, idempotency keys, loads and large values.";
     NotANumber "not-a-number" 409 false Request "Value is not a number"
         "The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.";
     NotAcceptable "not-acceptable" 406 false Request "Not acceptable"

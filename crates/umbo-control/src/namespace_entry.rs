@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use umbo_api::admin::{CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceState};
+use umbo_api::admin::{
+    CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceState, WriteSetting,
+};
 use umbo_api::versions::VersionInfo;
 use umbo_store::Durability;
 use umbo_types::{NamespaceId, Timestamp};
@@ -103,5 +105,14 @@ impl NamespaceEntry {
 
     pub(crate) const fn is_live(&self) -> bool {
         matches!(self.info.state, NamespaceState::Live)
+    }
+}
+
+/// Returns how the rows of a namespace are written.
+pub(crate) const fn writes_of(id: NamespaceId) -> WriteSetting {
+    if id.has_fast_writes() {
+        WriteSetting::Fast
+    } else {
+        WriteSetting::Exact
     }
 }

@@ -20,7 +20,7 @@ use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 use crate::datasets::{Datasets, VersionError};
 use crate::error::ControlError;
 use crate::loads::without_loads;
-use crate::namespace_entry::NamespaceEntry;
+use crate::namespace_entry::{NamespaceEntry, writes_of};
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable, version_of};
 
 /// A namespace as the records hold it.
@@ -103,23 +103,26 @@ impl NamespaceRecord {
         name: &str,
         settings: NamespaceSettings,
     ) -> Result<(Edits, NamespaceInfo), ControlError> {
-        if settings == self.settings() {
-            let mut info = self.info(name);
-            info.change = Some(NamespaceChange::Unchanged);
-            return Ok((Edits::none(), info));
-        }
-        if let Some(difference) = difference_of_writes(self.settings(), settings) {
-            return Err(ControlError::NamespaceExists {
-                name: name.to_owned(),
-                difference,
-            });
+        let before = self.settings();
+        let change = if settings == before {
+            NamespaceChange::Unchanged
+        } else {
+            NamespaceChange::Changed
+        };
+        let writes = settings.writes;
+        if let Some(difference) = difference(before, NamespaceSettings { writes, ..before }) {
+            let name = name.to_owned();
+            return Err(ControlError::NamespaceExists { name, difference });
         }
         (self.default_ttl, self.durability) = (settings.default_ttl, settings.durability);
         self.compression = settings.compression;
         self.versions_kept_for = settings.versions_kept_for;
         let mut info = self.info(name);
-        info.change = Some(NamespaceChange::Changed);
-        let edits = Edits::none().put(Kind::Namespace, name, self.bytes());
+        info.change = Some(change);
+        let edits = match change {
+            NamespaceChange::Changed => Edits::none().put(Kind::Namespace, name, self.bytes()),
+            _ => Edits::none(),
+        };
         Ok((edits, info))
     }
 }
@@ -266,14 +269,6 @@ impl Namespaces {
     }
 }
 
-const fn writes_of(id: NamespaceId) -> WriteSetting {
-    if id.has_fast_writes() {
-        WriteSetting::Fast
-    } else {
-        WriteSetting::Exact
-    }
-}
-
 fn not_found(name: &str) -> ControlError {
     ControlError::NamespaceNotFound {
         name: name.to_owned(),
@@ -417,10 +412,6 @@ fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<Str
         let (actual, asked) = (actual.compression.as_str(), asked.compression.as_str());
         return Some(format!("compression is {actual}, not {asked}"));
     }
-    difference_of_writes(actual, asked)
-}
-
-fn difference_of_writes(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<String> {
     (actual.writes != asked.writes).then(|| {
         let (actual, asked) = (actual.writes.as_str(), asked.writes.as_str());
         format!("writes is {actual}, not {asked}, and never changes")

@@ -149,7 +149,7 @@ impl BucketEngine {
         noted.and_then(|noted| noted.map_err(|error| error.of(shard)))?;
         let _admitted = self.admission.read().await;
         self.admit_at(shard, bucket.identity, call.deadline)?;
-        let changed = changes.len() as u64;
+        let mutations = changes.len() as u64;
         let sent = match (changes.pop(), changes.is_empty()) {
             (None, _) => return Ok(()),
             (Some((statement, cells)), true) => self.execute(statement, cells).await.map(|_| ()),
@@ -172,7 +172,7 @@ impl BucketEngine {
         })?;
         let state = self.shard(shard);
         state.commits.fetch_add(1, Ordering::Relaxed);
-        state.mutations.fetch_add(changed, Ordering::Relaxed);
+        state.mutations.fetch_add(mutations, Ordering::Relaxed);
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl BucketEngine {
         Ok(deleted)
     }
 
-    /// Removes all rows of a namespace that is gone from a bucket, and those that are still on their way.
+    /// Removes all rows of a namespace that is gone from a bucket, and rows that are still on their way.
     pub(crate) async fn delete_fast_rows(
         &self,
         bucket: BucketId,

@@ -202,7 +202,7 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
     let mut value = about
         .large
         .map(|large| Bytes::copy_from_slice(&large.encode()));
-    // At most one of the two columns has bytes; of a fast write, the other one may have those of an earlier write.
+    // At most one of the two columns has bytes; of a fast write, the other one may have bytes of an earlier write.
     let mark = about.mark.as_ref().map_or(&[][..], |mark| mark);
     for column in columns {
         let mut bytes = read::<Bytes>(column?)?.filter(|bytes| bytes.starts_with(mark));

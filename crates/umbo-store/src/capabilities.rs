@@ -2,6 +2,10 @@
 
 /// Promises that not every engine makes. Code that relies on one of them looks here first; the contract suite tests
 /// each engine against its own declaration.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each promise is made or not, whatever the others are"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Whether reads of one row or chunk are answered when they are first polled, because the rows are in this

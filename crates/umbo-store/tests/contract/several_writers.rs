@@ -27,7 +27,6 @@ const CORE: Capabilities = Capabilities {
     versions: VersionOrder::Partition,
     backups: false,
     fast_writes: false,
-    fast_writes: false,
 };
 
 impl SeveralWriters {
