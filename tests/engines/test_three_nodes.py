@@ -86,9 +86,11 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
     old = {(f"p{number % 7}", f"{number:06}"): b"old" for number in range(300)}
     new = {(f"p{number % 7}", f"{number:06}"): b"new" for number in range(100, 100 + ROWS)}
     assert one.write(as_rows(old.items())).status == 200
-    writers = [Writer(servers, "replaced", number) for number in range(6)]
-    done = lambda: sum(writer.done for writer in writers)
-    for writer in writers:
+    events = [server.namespace("events", '{"writes":"fast"}') for server in servers]
+    writers = [Writer(servers, "replaced", number) for number in range(5)]
+    of_events = [Writer(servers, "events", number) for number in range(3)]
+    done = lambda: min(sum(writer.done for writer in some) for some in (writers, of_events))
+    for writer in writers + of_events:
         writer.start()
     try:
         # It has far more rows than there were.
@@ -109,15 +111,17 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
         enough = done() + 20
         wait_until(lambda: done() > enough, "writers go on")
     finally:
-        for writer in writers:
+        for writer in writers + of_events:
             writer.has_ended.set()
-        for writer in writers:
+        for writer in writers + of_events:
             writer.join()
-    failed = [answer for writer in writers for answer in writer.failed]
+    failed = [answer for writer in writers + of_events for answer in writer.failed]
     assert len(failed) <= FAILED_MAX, failed[:3]
     assert {number: of["state"] for number, of in versions(other).items()} == {1: "kept", 2: "live"}
     for ns in (one, other):
         check(ns, new, writers)
+    for ns in events:
+        check(ns, {}, of_events)
     assert rollback(other).json()["live"] == 1
     check(other, old, writers)
     # Another server reads what it has heard of.

@@ -4,6 +4,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, TryGetError};
 use umbo_types::{LargeRef, StoredForm, Timestamp, Version};
 
 use crate::error::ClusterError;
+use crate::found::VALUE_OF_WALK_MAX;
 
 /// The bit that the first byte of a mark has, and the flags of a row without one never have.
 const IS_MARK: u8 = 128;
@@ -62,6 +63,11 @@ impl Default for About {
 }
 
 impl About {
+    /// Returns whether the row has a value that a walk leaves.
+    pub(crate) const fn is_apart(&self) -> bool {
+        self.large.is_none() && self.held > VALUE_OF_WALK_MAX as u64
+    }
+
     /// Encodes it: the mark of a fast write, flags, form, the instants that are set, lengths, reference, type and encoding. Numbers are
     /// big-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Rows of a bucket as the cluster sends and takes them.
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use scylla::cluster::metadata::ColumnType;
 use scylla::deserialize::FrameSlice;
 use scylla::deserialize::row::ColumnIterator;
@@ -127,11 +127,6 @@ impl FoundRow {
         (1, (keys as u64 + kept).cast_signed(), saved.cast_signed())
     }
 
-    /// Returns whether the row has a value that a walk leaves.
-    pub(crate) const fn is_apart(&self) -> bool {
-        self.about.large.is_none() && self.about.held > VALUE_OF_WALK_MAX as u64
-    }
-
     pub(crate) fn upload(&self) -> Option<UploadId> {
         self.about.large.map(|large| large.upload)
     }
@@ -202,14 +197,14 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
     let mut value = about
         .large
         .map(|large| Bytes::copy_from_slice(&large.encode()));
-    // At most one of the two columns has bytes; of a fast write, the other one may have bytes of an earlier write.
+    // At most one of the two columns has bytes, or, of a fast write, the other one may have bytes of an earlier write.
     let mark = about.mark.as_ref().map_or(&[][..], |mark| mark);
-    for column in columns {
-        let mut bytes = read::<Bytes>(column?)?.filter(|bytes| bytes.starts_with(mark));
-        if let Some(bytes) = &mut bytes {
-            bytes.advance(mark.len());
+    for (is_apart, column) in [false, true].into_iter().zip(columns) {
+        let bytes = read::<Bytes>(column?)?;
+        if mark.is_empty() || is_apart == about.is_apart() {
+            let bytes = bytes.map(|bytes| bytes.slice(mark.len().min(bytes.len())..));
+            value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
         }
-        value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
     }
     Ok(Some(FoundRow {
         place: StoredPlace {

@@ -338,18 +338,18 @@ impl BucketEngine {
         bytes_max: u32,
         now: Timestamp,
     ) -> Result<(), ClusterError> {
-        if !walked.rows.iter().any(FoundRow::is_apart) {
+        if !walked.rows.iter().any(|row| row.about.is_apart()) {
             return Ok(());
         }
         walked.end_at(bytes_max, now);
-        let apart = walked.rows.iter().filter(|row| row.is_apart());
+        let apart = walked.rows.iter().filter(|row| row.about.is_apart());
         let places: Vec<StoredPlace> = apart.map(|row| row.place.clone()).collect();
         let read = self.rows_at(bucket, &places, false).await?.into_iter();
         let mut read: HashMap<StoredPlace, FoundRow> =
             read.map(|row| (row.place.clone(), row)).collect();
         for at in 0..walked.rows.len() {
             let row = &mut walked.rows[at];
-            if !row.is_apart() {
+            if !row.about.is_apart() {
                 continue;
             }
             let now = read.remove(&row.place);
