@@ -71,7 +71,7 @@ impl Subject {
     const fn counted(self) -> &'static [&'static str] {
         match self {
             Self::Quota => &["truth", "full-use", "conservation", "shadow"],
-            Self::Hotkeys => &["sketch", "stampede", "proof"],
+            Self::Hotkeys => &["sketch", "stampede"],
             Self::Overload => &[
                 "spike",
                 "stall",

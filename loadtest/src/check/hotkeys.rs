@@ -2,7 +2,6 @@
 
 mod cost;
 mod drill;
-mod interleavings;
 mod pod;
 mod runner;
 mod sketch;
@@ -12,7 +11,7 @@ mod zipf;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 7] = [
+pub(super) const CHECKS: [Check; 6] = [
     Check {
         name: "sketch",
         about: "1 M keys, Zipf and a flood: recall 1, precision 0.99; hot in 0.2 s, cool in 5 s; 1 MB",
@@ -22,11 +21,6 @@ pub(super) const CHECKS: [Check; 7] = [
         name: "stampede",
         about: "1 M reads a second of 10 keys, simulated: a read a hot key and time to live, 10,000 : 1",
         run: |plan| Ok(stampede::stampede(plan)),
-    },
-    Check {
-        name: "proof",
-        about: "readers and writers in all orders and 1 M random ones: nobody is stuck or misled",
-        run: |plan| Ok(interleavings::proof(plan)),
     },
     Check {
         name: "cost",
