@@ -70,7 +70,7 @@ impl Subject {
     /// Returns the names of the checks whose figures a busy machine cannot change.
     const fn counted(self) -> &'static [&'static str] {
         match self {
-            Self::Quota => &["truth", "full-use", "conservation", "shadow"],
+            Self::Quota => &["truth", "full-use"],
             Self::Hotkeys => &["sketch", "stampede"],
             Self::Overload => &[
                 "spike",
