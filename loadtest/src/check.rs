@@ -72,16 +72,7 @@ impl Subject {
         match self {
             Self::Quota => &["truth", "full-use"],
             Self::Hotkeys => &["sketch", "stampede"],
-            Self::Overload => &[
-                "spike",
-                "stall",
-                "trouble",
-                "inversions",
-                "windows",
-                "step",
-                "noise",
-                "instructions",
-            ],
+            Self::Overload => &["spike", "stall", "trouble", "inversions", "instructions"],
             Self::Requests => &["cost"],
             Self::Storage | Self::Price | Self::Client | Self::Loads | Self::Defaults => &[],
         }

@@ -3,18 +3,14 @@
 mod closed_loops;
 mod instructions;
 mod memory;
-mod noise;
 mod policies;
 mod record;
-mod service;
 mod simulated;
 mod sockets;
-mod step;
-mod windows;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 15] = [
+pub(super) const CHECKS: [Check; 12] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -41,24 +37,9 @@ pub(super) const CHECKS: [Check; 15] = [
         run: |plan| Ok(policies::policies(plan)),
     },
     Check {
-        name: "windows",
-        about: "p95 of windows against exact ones, six distributions: 3 % in the median, 10 % at p99",
-        run: |plan| Ok(windows::windows(plan)),
-    },
-    Check {
         name: "record",
         about: "a service time: recorded in twice the time of reading the clock, 1.5 KiB a class",
         run: |plan| Ok(record::record(plan)),
-    },
-    Check {
-        name: "step",
-        about: "a 4 x step of latency: seen within 1 s, over within 3 s, one episode",
-        run: |plan| Ok(step::step(plan)),
-    },
-    Check {
-        name: "noise",
-        about: "24 hours of noise, diurnal load, changing mixes and lulls: no overload is seen",
-        run: |plan| Ok(noise::noise(plan)),
     },
     Check {
         name: "instructions",
