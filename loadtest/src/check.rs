@@ -71,10 +71,14 @@ impl Subject {
     const fn counted(self) -> &'static [&'static str] {
         match self {
             Self::Quota => &["truth", "full-use"],
-            Self::Hotkeys => &["sketch", "stampede"],
             Self::Overload => &["spike", "stall", "trouble", "inversions", "instructions"],
             Self::Requests => &["cost"],
-            Self::Storage | Self::Price | Self::Client | Self::Loads | Self::Defaults => &[],
+            Self::Hotkeys
+            | Self::Storage
+            | Self::Price
+            | Self::Client
+            | Self::Loads
+            | Self::Defaults => &[],
         }
     }
 }
