@@ -3,14 +3,13 @@
 mod closed_loops;
 mod instructions;
 mod memory;
-mod policies;
 mod record;
 mod simulated;
 mod sockets;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 12] = [
+pub(super) const CHECKS: [Check; 11] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -30,11 +29,6 @@ pub(super) const CHECKS: [Check; 12] = [
         name: "inversions",
         about: "a higher tier shed beside a lower one admitted but for its floor: 0.1 %",
         run: |plan| Ok(simulated::inversions(plan)),
-    },
-    Check {
-        name: "policies",
-        about: "the scenarios beside DAGOR and Breakwater; the spike: goodput 0.95, critical 0.999 at 2 x the p99",
-        run: |plan| Ok(policies::policies(plan)),
     },
     Check {
         name: "record",

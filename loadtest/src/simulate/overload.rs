@@ -6,12 +6,9 @@
 
 mod account;
 mod behaviour;
-mod breakwater;
-mod dagor;
 mod decision;
 mod door;
 mod figures;
-mod places;
 mod scenario;
 mod store;
 mod study;

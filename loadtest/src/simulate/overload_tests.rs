@@ -168,58 +168,13 @@ fn a_fifo_does_what_can_be_added_up_by_hand() {
 #[test]
 fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
     let scenario = Scenario::new(Kind::Spike, 6, 2.0).calm(0.5);
-    for discipline in Discipline::ALL.into_iter().chain(Discipline::POLICIES) {
+    for discipline in Discipline::ALL {
         let account = run(&scenario, discipline, QueueSettings::default());
-        // Credit are found within the first second.
         let sum = account::sum(account.sources.iter(), 1_000_000_000, scenario.to_ns);
         assert!(sum.good + 1 >= sum.offered, "{discipline:?}: {sum:?}");
         let share = sum.goodput / (scenario.shards * scenario.workers) as f64;
         assert!((share - 0.5).abs() < 0.02, "{discipline:?}: {share}");
     }
-}
-
-/// The level keeps to tiers, but is found in steps of a second; credit keep queues short, and know no tiers.
-#[test]
-fn the_policies_of_others_do_what_their_papers_say() {
-    let scenario = Scenario::new(Kind::Spike, 1, 20.0);
-    let calm = Calm::of(&scenario);
-    let [umbo, dagor, breakwater] =
-        Discipline::POLICIES.map(|policy| figures(&scenario, policy, &calm));
-    let case = format!("{umbo:?}, {dagor:?}, {breakwater:?}");
-    for other in [&dagor, &breakwater] {
-        assert!(
-            other.goodput >= 0.7 && other.success < umbo.success,
-            "{case}"
-        );
-        assert!(other.p99 > umbo.p99, "{case}");
-    }
-    let goodput = |figures: &Figures, tier: Criticality| figures.tiers[tier as usize].goodput;
-    let highest = goodput(&umbo, Criticality::CriticalPlus);
-    let levels =
-        [Criticality::Sheddable, Criticality::CriticalPlus].map(|tier| goodput(&dagor, tier));
-    assert!(levels[0] <= 0.5 && levels[1] >= 0.75 * highest, "{case}");
-    let credit = goodput(&breakwater, Criticality::Sheddable);
-    assert!(credit >= 10.0 * levels[0], "{case}");
-    // A queue of twice the target, after as long a wait of the client.
-    assert!(
-        breakwater.p99 <= 10.0 && dagor.p99 > breakwater.p99,
-        "{case}"
-    );
-}
-
-/// After a spike the level is raised by a hundredth of all requests a second, and credit come back at once.
-#[test]
-fn a_level_comes_back_in_steps_and_credit_at_once() {
-    let scenario = Scenario::new(Kind::Recovery, 2, 20.0);
-    let calm = Calm::of(&scenario);
-    let [_, dagor, breakwater] =
-        Discipline::POLICIES.map(|policy| figures(&scenario, policy, &calm));
-    assert_eq!(dagor.recovery_ms, None, "{dagor:?}");
-    let millis = breakwater.recovery_ms;
-    assert!(
-        millis.is_some_and(|millis| millis <= 1_000.0),
-        "{breakwater:?}"
-    );
 }
 
 #[test]
