@@ -16,7 +16,7 @@ mod world;
 
 pub(crate) use self::behaviour::{Sharing, Spread};
 pub(crate) use self::door::Discipline;
-pub(crate) use self::figures::{Calm, Figures};
+pub(crate) use self::figures::{Calm, Figures, inversions};
 pub(crate) use self::scenario::{Kind, Scenario};
 pub(crate) use self::study::Study;
 pub(crate) use self::world::run;

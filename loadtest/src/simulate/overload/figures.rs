@@ -91,19 +91,24 @@ impl Figures {
             let is_its = |at: usize| scenario.sources[at].criticality == tier;
             sum(some(&account.sources, is_its), from_ns, to_ns)
         };
-        let whole = sum(account.sources.iter(), 0, scenario.length_ns);
         let recovery = recovery_ns(&account.sources.iter(), to_ns);
         Self {
             goodput: all.goodput / calm.peak,
             success: high.good as f64 / (high.offered as f64).max(1.0),
             p99: high_reads.p99 / calm.p99,
             recovery_ms: recovery.map(|nanos| nanos as f64 / 1e6),
-            inversions: account.inverted as f64 / (whole.offered as f64).max(1.0),
+            inversions: inversions(scenario, account),
             sound: (sound.goodput / calm.sound.0, sound.p99 / calm.sound.1),
             engaged_ms: engaged_ms(account, from_ns),
             tiers: Criticality::ALL.map(tier),
         }
     }
+}
+
+/// Returns the share of all requests that were shed beside a lower tier that was admitted, but for its floor.
+pub(crate) fn inversions(scenario: &Scenario, account: &Account) -> f64 {
+    let whole = sum(account.sources.iter(), 0, scenario.length_ns);
+    account.inverted as f64 / (whole.offered as f64).max(1.0)
 }
 
 /// Returns some of the sources.
