@@ -71,7 +71,7 @@ impl Subject {
     const fn counted(self) -> &'static [&'static str] {
         match self {
             Self::Quota => &["truth", "full-use"],
-            Self::Overload => &["spike", "stall", "trouble", "inversions", "instructions"],
+            Self::Overload => &["spike", "stall", "trouble", "inversions"],
             Self::Requests => &["cost"],
             Self::Hotkeys
             | Self::Storage

@@ -1,7 +1,6 @@
 //! The checks of overload: what must hold when more is asked for than can be done.
 
 mod closed_loops;
-mod instructions;
 mod memory;
 mod record;
 mod simulated;
@@ -9,7 +8,7 @@ mod sockets;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 11] = [
+pub(super) const CHECKS: [Check; 10] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -34,11 +33,6 @@ pub(super) const CHECKS: [Check; 11] = [
         name: "record",
         about: "a service time: recorded in twice the time of reading the clock, 1.5 KiB a class",
         run: |plan| Ok(record::record(plan)),
-    },
-    Check {
-        name: "instructions",
-        about: "a request that is turned away: no more instructions than a hit of the local cache",
-        run: instructions::instructions,
     },
     Check {
         name: "memory",
