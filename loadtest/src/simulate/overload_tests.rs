@@ -7,11 +7,12 @@ use super::account::{Account, SourceAccount};
 use super::*;
 
 fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures {
-    Figures::of(
-        scenario,
-        &run(scenario, discipline, QueueSettings::default()),
-        calm,
-    )
+    let account = run(scenario, discipline, QueueSettings::default());
+    if discipline == Discipline::Umbo {
+        let inverted = inversions(scenario, &account);
+        assert!(inverted <= 0.001, "{:?}: {inverted}", scenario.kind);
+    }
+    Figures::of(scenario, &account, calm)
 }
 
 /// Returns what became of all reads, or of all writes.
@@ -37,7 +38,6 @@ fn ten_times_the_load_costs_neither_goodput_nor_what_is_critical() {
         assert!(umbo.success >= 0.999, "{case}");
         // The time in which the limit is found is a larger part of so short a spike.
         assert!(umbo.p99 <= 2.5, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"
@@ -67,7 +67,7 @@ fn writes_wait_for_no_read() {
     let (_, reads) = spike(false);
     assert!(reads.good < reads.offered / 5, "{reads:?}");
     let (calm, writes) = spike(true);
-    assert_eq!((writes.good, writes.shed), (writes.offered, 0));
+    assert_eq!(writes.good, writes.offered);
     assert!(writes.p99 <= 1.1 * calm.p99, "{writes:?}, {calm:?}");
 }
 
@@ -193,21 +193,6 @@ fn the_same_seed_gives_the_same_figures_and_another_gives_others() {
     assert_ne!(figures_of(7), figures_of(8));
 }
 
-#[test]
-fn a_study_has_a_table_of_each_discipline() {
-    let mut tables = String::new();
-    let study = Study {
-        seed: 7,
-        kinds: vec![Kind::Recovery],
-        disciplines: Discipline::ALL.to_vec(),
-        trouble_s: 0.5,
-    };
-    study.run(|line| tables.push_str(&line));
-    for discipline in Discipline::ALL {
-        assert!(tables.contains(discipline.as_str()));
-    }
-}
-
 /// A store of few places and long calls, which a gate sees little of, and a tier that needs more than half
 /// of it by itself: what the limit has to be is found within a fraction of a second.
 #[test]
@@ -219,7 +204,6 @@ fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
         let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
         assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
         assert!(umbo.p99 <= 2.3, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"
@@ -238,7 +222,6 @@ fn a_slow_store_that_becomes_slower_serves_what_is_critical() {
         assert!(umbo.success >= 0.985, "{case}");
         // An eighth of it is left.
         assert!(umbo.goodput >= 0.9 / 8.0, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
     }
 }
 
@@ -269,6 +252,7 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         let account = run(&scenario, Discipline::Umbo, settings);
         let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
         let sum = account::sum(account.sources.iter(), from_ns, to_ns);
+        let p50 = account::quantile_ms(account.sources.iter(), (from_ns, to_ns), 0.5);
         let slowness = if kind == Kind::Spike { 1.0 } else { 8.0 };
         let whole = (scenario.shards * scenario.workers) as f64 / slowness;
         let share = sum.goodput / whole;
@@ -278,9 +262,8 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         // And longer by the time in the queue: up to a tenth of what is left of the deadline, at least.
         let target = scenario.timeout_ns as f64 / 1e6 / 10.0;
         assert!(
-            (2.7 * alone..4.5 * alone + target).contains(&sum.p50),
-            "{kind:?}: {} of {alone}",
-            sum.p50
+            (2.7 * alone..4.5 * alone + target).contains(&p50),
+            "{kind:?}: {p50} of {alone}"
         );
     }
 }

@@ -23,17 +23,15 @@ const TARGET_NS: u64 = 5_000_000;
 const INTERVAL_NS: u64 = 100_000_000;
 
 /// Who decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discipline {
     /// Umbo as it ships
     Umbo,
     /// A queue without tiers or an end
     Fifo,
     /// `CoDel` alone
-    #[value(name = "codel-alone")]
     Codel,
     /// Fixed quotas alone
-    #[value(name = "quotas-alone")]
     Quotas,
 }
 
@@ -155,14 +153,6 @@ impl Door {
                 deliver(wakeups, decisions);
             }
             Self::Simple(_) => {}
-        }
-    }
-
-    /// Returns the limit of requests in flight.
-    pub(crate) fn slots(&self, now: Instant) -> u32 {
-        match self {
-            Self::Umbo(queue) => queue.status(now).limit,
-            Self::Simple(_) => IN_FLIGHT_MAX as u32,
         }
     }
 }

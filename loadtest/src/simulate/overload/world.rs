@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use umbo_overload::{Entry, Permit, QueueSettings};
 use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 
-use super::account::{Account, SLICE_NS, Who};
+use super::account::{Account, Who};
 use super::decision::{Decision, Decisions};
 use super::door::{Bucket, Discipline, Door};
 use super::scenario::Scenario;
@@ -162,10 +162,6 @@ impl World<'_> {
                 for door in 0..self.doors.len() {
                     self.doors[door].tick(now, &mut decisions);
                     self.decide(door / 2, std::mem::take(&mut decisions), now_ns);
-                }
-                if now_ns.is_multiple_of(SLICE_NS) {
-                    let slots = self.doors[0].slots(now);
-                    self.account.slots.push(slots);
                 }
                 self.agenda.enter(now_ns + TICK_NS, Event::Tick);
             }
