@@ -70,20 +70,15 @@ impl Subject {
     /// Returns the names of the checks whose figures a busy machine cannot change.
     const fn counted(self) -> &'static [&'static str] {
         match self {
-            Self::Quota => &["truth", "full-use", "conservation", "shadow"],
-            Self::Hotkeys => &["sketch", "stampede", "proof"],
-            Self::Overload => &[
-                "spike",
-                "stall",
-                "trouble",
-                "inversions",
-                "windows",
-                "step",
-                "noise",
-                "instructions",
-            ],
+            Self::Quota => &["truth", "full-use"],
+            Self::Overload => &["spike", "stall", "trouble", "inversions"],
             Self::Requests => &["cost"],
-            Self::Storage | Self::Price | Self::Client | Self::Loads | Self::Defaults => &[],
+            Self::Hotkeys
+            | Self::Storage
+            | Self::Price
+            | Self::Client
+            | Self::Loads
+            | Self::Defaults => &[],
         }
     }
 }

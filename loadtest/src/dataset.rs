@@ -101,6 +101,11 @@ pub(crate) fn sort(row: u64) -> String {
     format!("s{:03}", row % PARTITION_ROWS)
 }
 
+/// Returns the path of a row within its namespace.
+pub(crate) fn resource(row: u64) -> String {
+    format!("kv/{}/{}", partition(row), sort(row))
+}
+
 /// Returns the value of a row.
 pub(crate) fn value(row: u64) -> String {
     let mut random = Random::seeded(SEED ^ row.wrapping_mul(0x9E37_79B9));

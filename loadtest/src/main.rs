@@ -53,7 +53,7 @@ struct Cli {
 enum Command {
     /// Run benchmarks against peers and say whether their bounds hold
     Bench(bench::Arguments),
-    /// Simulate callers, traffic and limiters; print tables
+    /// Simulate callers and traffic on the limiters of quotas; print a table
     Simulate(simulate::Arguments),
     /// Check what must hold, and say of each figure whether its bound holds
     Check(check::Arguments),

@@ -23,7 +23,7 @@ mod world;
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 pub(crate) use self::account::Account;
 pub(crate) use self::arrivals::{Arrivals, SECOND_NS, Shape};
@@ -37,21 +37,9 @@ pub(crate) use self::work::Knowledge;
 pub(crate) use self::world::{Outcome, Scenario};
 use crate::failure::Failure;
 
-/// What can be simulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Subject {
-    /// Admission by quotas
-    Quota,
-    /// More than the shards can do
-    Overload,
-}
-
 /// Arguments of `umbo-loadtest simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// What is simulated
-    #[arg(value_enum)]
-    subject: Subject,
     /// The same seed gives the same bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -64,15 +52,6 @@ pub(crate) struct Arguments {
     /// How costs can be known beforehand
     #[arg(long, value_enum, default_value_t = Knowledge::Declared)]
     knowledge: Knowledge,
-    /// Scenarios of overload; all where none is named
-    #[arg(long, value_enum)]
-    scenario: Vec<overload::Kind>,
-    /// Who decides in an overload; Umbo and what is simpler where none is named
-    #[arg(long, value_enum)]
-    policy: Vec<overload::Discipline>,
-    /// Seconds of trouble in each scenario of overload
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_600))]
-    trouble_seconds: u32,
     /// Simulated seconds of each run
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -111,29 +90,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the study and prints its tables.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let show = |line: String| println!("{line}");
-        match self.subject {
-            Subject::Quota => self.study()?.run(show),
-            Subject::Overload => self.overload().run(show),
-        }
+        self.study()?.run(|line| println!("{line}"));
         Ok(())
-    }
-
-    fn overload(self) -> overload::Study {
-        overload::Study {
-            seed: self.seed,
-            kinds: if self.scenario.is_empty() {
-                overload::Kind::ALL.to_vec()
-            } else {
-                self.scenario
-            },
-            disciplines: if self.policy.is_empty() {
-                overload::Discipline::ALL.to_vec()
-            } else {
-                self.policy
-            },
-            trouble_s: f64::from(self.trouble_seconds),
-        }
     }
 
     fn study(self) -> Result<Study, Failure> {

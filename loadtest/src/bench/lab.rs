@@ -9,7 +9,7 @@ use umbo_control::auth::file::append_token;
 use umbo_types::Timestamp;
 
 use super::folder;
-use super::plan::Plan;
+use super::plan::{Pairs, Plan};
 use crate::dataset::{self, PARTITION_ROWS};
 use crate::failure::Failure;
 use crate::load::Report;
@@ -48,6 +48,9 @@ pub(crate) struct Target<'a> {
     /// Cores of the client.
     pub(crate) cores: Cores,
 }
+
+/// A server as a turn asks for it: its port, its requests, and its processes.
+pub(crate) type Server<'a> = (u16, &'a Path, &'a [u32]);
 
 /// A running Umbo.
 #[derive(Debug)]
@@ -321,6 +324,13 @@ impl Lab {
         Ok(path)
     }
 
+    /// Prepares gets of the first rows.
+    pub(crate) fn gets(&mut self, below: u64) -> Result<PathBuf, Failure> {
+        self.prepare("get", below, |lab, row| {
+            lab.request("GET", &dataset::resource(row), "", b"")
+        })
+    }
+
     /// Reads every partition once, so that what is cached is cached.
     pub(crate) fn warm(&mut self, port: u16) -> Result<(), Failure> {
         let partitions = (0..self.rows).step_by(PARTITION_ROWS as usize);
@@ -361,9 +371,28 @@ impl Lab {
         load(target, &self.turn_arguments(CONNECTIONS, round))
     }
 
-    /// Drives a server for one turn by one connection, and reports the median of the latencies.
-    pub(crate) fn lone_turn(&self, target: &Target<'_>, round: usize) -> Result<Report, Failure> {
-        load(target, &self.turn_arguments(1, round))
+    /// Drives two servers by turns, by so many connections.
+    pub(crate) fn compare(
+        &self,
+        connections: usize,
+        cores: Cores,
+        one: Server<'_>,
+        other: Server<'_>,
+    ) -> Result<Pairs, Failure> {
+        let turn = |(port, requests, servers): Server<'_>, round| {
+            let target = Target {
+                port,
+                requests,
+                servers,
+                cores,
+            };
+            load(&target, &self.turn_arguments(connections, round))
+        };
+        Pairs::measure(
+            self.plan.rounds,
+            |round| turn(one, round),
+            |round| turn(other, round),
+        )
     }
 
     /// Drives a server for one turn by so many connections; what is refused is counted.

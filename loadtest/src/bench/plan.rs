@@ -4,7 +4,7 @@
 
 use crate::failure::Failure;
 use crate::load::Report;
-use crate::verdict::median;
+use crate::verdict::{Bound, Verdict, median};
 
 /// How long and how often is measured.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,20 @@ impl Pairs {
             median(&figures)
         };
         (of(|pair| &pair.0), of(|pair| &pair.1))
+    }
+
+    /// Compares requests a second.
+    pub(crate) fn rate(&self, what: impl Into<String>, bound: Bound) -> Verdict {
+        let (one, other) = self.medians(Report::rate);
+        let detail = format!("{one:.0} and {other:.0} a second");
+        Verdict::new(what, bound, self.ratios(Report::rate), detail)
+    }
+
+    /// Compares the processor time of a request.
+    pub(crate) fn cpu(&self, what: impl Into<String>, bound: Bound) -> Verdict {
+        let (one, other) = self.medians(Report::cpu_micros);
+        let detail = format!("{one:.2} µs and {other:.2} µs");
+        Verdict::new(what, bound, self.ratios(Report::cpu_micros), detail)
     }
 }
 

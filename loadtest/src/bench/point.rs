@@ -1,16 +1,12 @@
 //! Benchmarks of one row at a time: gets and durable puts.
 
-use std::path::Path;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::lab::{AXUM, Lab, Target, UMBO};
-use super::plan::Pairs;
+use super::lab::{AXUM, CONNECTIONS, Lab, UMBO};
 use super::servers::{self, ETCD, NGINX, WEBDIS, Webdis};
 use crate::dataset;
 use crate::failure::Failure;
-use crate::load::Report;
 use crate::load::requests::http;
 use crate::process::Cores;
 use crate::verdict::{Bound, Verdict};
@@ -56,57 +52,19 @@ fn get_against(
     let data = lab.loaded()?;
     let umbo = lab.umbo(&data, Cores::Server)?;
     lab.warm(UMBO)?;
-    let requests = lab.prepare("get", lab.rows, umbo_get)?;
-    let target = |port, servers| Target {
-        port,
-        requests: &requests,
-        servers,
-        cores: Cores::Client,
-    };
-    let pairs = Pairs::measure(
-        lab.plan.rounds,
-        |round| lab.turn(&target(UMBO, &umbo.ids), round),
-        |round| lab.turn(&target(port, ids), round),
+    let requests = lab.gets(lab.rows)?;
+    let pairs = lab.compare(
+        CONNECTIONS,
+        Cores::Client,
+        (UMBO, &requests, &umbo.ids),
+        (port, &requests, ids),
     )?;
     umbo.process.stop()?;
-    let (own, other) = pairs.medians(Report::cpu_micros);
-    let detail = format!("{own:.2} µs and {other:.2} µs a request");
-    let verdict = Verdict::new(what, bound, pairs.ratios(Report::cpu_micros), detail);
-    let (own, other) = pairs.medians(Report::rate);
-    let detail = format!("{own:.0} and {other:.0} a second");
-    let what = format!("  requests a second{}", what.trim_start_matches("get: CPU"));
-    let rates = Verdict::new(what, Bound::Nothing, pairs.ratios(Report::rate), detail);
-    Ok(vec![verdict, rates])
-}
-
-/// One server with its requests, as a turn asks for it.
-type Server<'a> = (u16, &'a Path, &'a [u32]);
-
-/// Measures Umbo in turns with two peers, one after the other.
-fn against(
-    lab: &Lab,
-    cores: Cores,
-    umbo: Server<'_>,
-    one: Server<'_>,
-    other: Server<'_>,
-) -> Result<(Pairs, Pairs), Failure> {
-    let turn = |(port, requests, servers): Server<'_>, round| {
-        let target = Target {
-            port,
-            requests,
-            servers,
-            cores,
-        };
-        lab.turn(&target, round)
-    };
-    let pairs = |peer| {
-        Pairs::measure(
-            lab.plan.rounds,
-            |round| turn(umbo, round),
-            |round| turn(peer, round),
-        )
-    };
-    Ok((pairs(one)?, pairs(other)?))
+    let rates = format!("  requests a second{}", what.trim_start_matches("get: CPU"));
+    Ok(vec![
+        pairs.cpu(what, bound),
+        pairs.rate(rates, Bound::Nothing),
+    ])
 }
 
 /// Gets a second against webdis and redis, and against etcd; every server on one core.
@@ -120,7 +78,7 @@ pub(super) fn get_peers(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     let etcd = servers::etcd(lab, Cores::Server)?;
     let etcd_rows = ETCD_ROWS.min(rows);
     lab.send_once(ETCD, fills(etcd_rows, etcd_fill))?;
-    let own = lab.prepare("get", rows, umbo_get)?;
+    let own = lab.gets(rows)?;
     let redis = lab.prepare("webdis-get", rows, |_, row| {
         http("GET", &format!("/GET/{}.txt", flat_key(row)), "", b"")
     })?;
@@ -128,21 +86,19 @@ pub(super) fn get_peers(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let body = format!(r#"{{"key":"{}"}}"#, STANDARD.encode(flat_key(row)));
         http("POST", "/v3/kv/range", "", body.as_bytes())
     })?;
-    let (against_webdis, against_etcd) = against(
-        lab,
-        Cores::Client,
-        (UMBO, &own, &umbo.ids),
-        (WEBDIS, &redis, &webdis.ids()),
-        (ETCD, &etcd_requests, &[etcd.id()]),
-    )?;
+    let umbo_gets = (UMBO, &*own, &umbo.ids[..]);
+    let (webdis_ids, etcd_ids) = (webdis.ids(), [etcd.id()]);
+    let compare = |other| lab.compare(CONNECTIONS, Cores::Client, umbo_gets, other);
+    let against_webdis = compare((WEBDIS, &redis, &webdis_ids))?;
+    let against_etcd = compare((ETCD, &etcd_requests, &etcd_ids))?;
     umbo.process.stop()?;
+    let webdis = "get: requests a second of webdis + redis";
+    let etcd = "get: requests a second of etcd";
     Ok(vec![
-        of_rates(
-            "get: requests a second of webdis + redis",
-            1.7,
-            &against_webdis,
-        ),
-        of_rates("get: requests a second of etcd", 10.0, &against_etcd),
+        against_webdis.rate(webdis, Bound::AtLeast(1.7)),
+        against_webdis.cpu("  processor time", Bound::Nothing),
+        against_etcd.rate(etcd, Bound::AtLeast(10.0)),
+        against_etcd.cpu("  processor time", Bound::Nothing),
     ])
 }
 
@@ -156,7 +112,7 @@ pub(super) fn put(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     let rows = lab.rows;
     let own = lab.prepare("put", rows, |lab, row| {
         let value = dataset::value(row);
-        lab.request("PUT", &resource(row), "", value.as_bytes())
+        lab.request("PUT", &dataset::resource(row), "", value.as_bytes())
     })?;
     let redis = lab.prepare("webdis-put", rows, |_, row| {
         let value = dataset::value(row);
@@ -175,44 +131,20 @@ pub(super) fn put(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
         http("POST", "/v3/kv/put", "", body.as_bytes())
     })?;
-    let (against_webdis, against_etcd) = against(
-        lab,
-        Cores::All,
-        (UMBO, &own, &umbo.ids),
-        (WEBDIS, &redis, &webdis.ids()),
-        (ETCD, &etcd_requests, &[etcd.id()]),
-    )?;
+    let umbo_puts = (UMBO, &*own, &umbo.ids[..]);
+    let (webdis_ids, etcd_ids) = (webdis.ids(), [etcd.id()]);
+    let compare = |other| lab.compare(CONNECTIONS, Cores::All, umbo_puts, other);
+    let against_webdis = compare((WEBDIS, &redis, &webdis_ids))?;
+    let against_etcd = compare((ETCD, &etcd_requests, &etcd_ids))?;
     umbo.process.stop()?;
+    let webdis = "put: requests a second of webdis + redis";
+    let etcd = "put: requests a second of etcd";
     Ok(vec![
-        of_rates(
-            "put: requests a second of webdis + redis",
-            0.8,
-            &against_webdis,
-        ),
-        of_rates("put: requests a second of etcd", 3.0, &against_etcd),
+        against_webdis.rate(webdis, Bound::AtLeast(0.8)),
+        against_webdis.cpu("  processor time", Bound::Nothing),
+        against_etcd.rate(etcd, Bound::AtLeast(3.0)),
+        against_etcd.cpu("  processor time", Bound::Nothing),
     ])
-}
-
-fn of_rates(what: &str, at_least: f64, pairs: &Pairs) -> Verdict {
-    let (own, other) = pairs.medians(Report::rate);
-    let (own_cpu, other_cpu) = pairs.medians(Report::cpu_micros);
-    let detail = format!(
-        "{own:.0} and {other:.0} a second, {own_cpu:.1} µs and {other_cpu:.1} µs of CPU each"
-    );
-    Verdict::new(
-        what,
-        Bound::AtLeast(at_least),
-        pairs.ratios(Report::rate),
-        detail,
-    )
-}
-
-fn umbo_get(lab: &Lab, row: u64) -> Vec<u8> {
-    lab.request("GET", &resource(row), "", b"")
-}
-
-fn resource(row: u64) -> String {
-    format!("kv/{}/{}", dataset::partition(row), dataset::sort(row))
 }
 
 /// Returns the key of a row for servers that know one key only.

@@ -33,7 +33,7 @@ pub(super) fn restart(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let puts: Vec<_> = (0..1_000)
             .map(|index| {
                 let row = (round as u64 * 104_729 + index * 613) % lab.rows;
-                let resource = format!("kv/{}/{}", dataset::partition(row), dataset::sort(row));
+                let resource = dataset::resource(row);
                 lab.request("PUT", &resource, "", dataset::value(row).as_bytes())
             })
             .collect();

@@ -1,7 +1,6 @@
 //! The benchmark of ranges.
 
-use super::lab::{Lab, Target, UMBO};
-use super::plan::Pairs;
+use super::lab::{CONNECTIONS, Lab, UMBO};
 use crate::dataset;
 use crate::failure::Failure;
 use crate::load::Report;
@@ -28,36 +27,24 @@ pub(super) fn range(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
         let resource = format!("range/{}?limit=100", dataset::partition(row));
         lab.request("GET", &resource, "", b"")
     })?;
-    let turn = |port, servers: &[u32], round| {
-        let target = Target {
-            port,
-            requests: &requests,
-            servers,
-            cores: Cores::Client,
-        };
-        lab.turn(&target, round)
-    };
-    let pairs = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(UMBO, &umbo.ids, round),
-        |round| turn(AXUM, &[axum.id()], round),
+    let pairs = lab.compare(
+        CONNECTIONS,
+        Cores::Client,
+        (UMBO, &requests, &umbo.ids),
+        (AXUM, &requests, &[axum.id()]),
     )?;
     umbo.process.stop()?;
-    let (own, other) = pairs.medians(Report::rate);
-    let (own_bytes, other_bytes) =
-        pairs.medians(|report| report.bytes as f64 / report.requests as f64);
-    let detail =
-        format!("{own:.0} and {other:.0} a second, {own_bytes:.0} and {other_bytes:.0} bytes each");
-    let bound = Bound::AtLeast(0.9);
-    let rates = Verdict::new(
-        "range: requests a second of bare axum",
-        bound,
-        pairs.ratios(Report::rate),
-        detail,
-    );
-    let (own, other) = pairs.medians(Report::cpu_micros);
-    let detail = format!("{own:.1} µs and {other:.1} µs a request");
-    let ratios = pairs.ratios(Report::cpu_micros);
-    let cpu = Verdict::new("  CPU of bare axum", Bound::Nothing, ratios, detail);
-    Ok(vec![rates, cpu])
+    let bytes = |report: &Report| report.bytes as f64 / report.requests as f64;
+    let (own, other) = pairs.medians(bytes);
+    let detail = format!("{own:.0} and {other:.0} bytes");
+    Ok(vec![
+        pairs.rate("range: requests a second of bare axum", Bound::AtLeast(0.9)),
+        pairs.cpu("  CPU of bare axum", Bound::Nothing),
+        Verdict::new(
+            "  bytes of an answer",
+            Bound::Nothing,
+            pairs.ratios(bytes),
+            detail,
+        ),
+    ])
 }

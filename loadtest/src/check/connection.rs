@@ -4,8 +4,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::failure::Failure;
 
 /// Longest wait for a server to accept, and for the next bytes of an answer.
@@ -123,20 +121,6 @@ impl Answer {
             rest[..end].trim().parse().ok()
         });
         found.ok_or_else(|| self.unexpected())
-    }
-
-    /// Returns the lines of a body of NDJSON.
-    pub(super) fn lines(&self) -> Vec<Value> {
-        let lines = self.body.split(|&byte| byte == b'\n');
-        lines
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect()
-    }
-
-    /// Returns status and body in one line.
-    pub(super) fn in_line(&self) -> String {
-        let body = String::from_utf8_lossy(&self.body).replace('\n', " ");
-        format!("{} {body}", self.status())
     }
 
     /// Returns the failure that an answer of another kind is.

@@ -2,32 +2,11 @@
 
 mod cost;
 mod drill;
-mod interleavings;
-mod pod;
-mod runner;
-mod sketch;
-mod stampede;
 mod throughput;
-mod zipf;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 7] = [
-    Check {
-        name: "sketch",
-        about: "1 M keys, Zipf and a flood: recall 1, precision 0.99; hot in 0.2 s, cool in 5 s; 1 MB",
-        run: |plan| Ok(sketch::sketch(plan)),
-    },
-    Check {
-        name: "stampede",
-        about: "1 M reads a second of 10 keys, simulated: a read a hot key and time to live, 10,000 : 1",
-        run: |plan| Ok(stampede::stampede(plan)),
-    },
-    Check {
-        name: "proof",
-        about: "readers and writers in all orders and 1 M random ones: nobody is stuck or misled",
-        run: |plan| Ok(interleavings::proof(plan)),
-    },
+pub(super) const CHECKS: [Check; 4] = [
     Check {
         name: "cost",
         about: "counting a read: 1.5 x a probe of a hash map, no allocation",

@@ -1,20 +1,14 @@
 //! The checks of overload: what must hold when more is asked for than can be done.
 
 mod closed_loops;
-mod instructions;
 mod memory;
-mod noise;
-mod policies;
 mod record;
-mod service;
 mod simulated;
 mod sockets;
-mod step;
-mod windows;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 15] = [
+pub(super) const CHECKS: [Check; 10] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -36,34 +30,9 @@ pub(super) const CHECKS: [Check; 15] = [
         run: |plan| Ok(simulated::inversions(plan)),
     },
     Check {
-        name: "policies",
-        about: "the scenarios beside DAGOR and Breakwater; the spike: goodput 0.95, critical 0.999 at 2 x the p99",
-        run: |plan| Ok(policies::policies(plan)),
-    },
-    Check {
-        name: "windows",
-        about: "p95 of windows against exact ones, six distributions: 3 % in the median, 10 % at p99",
-        run: |plan| Ok(windows::windows(plan)),
-    },
-    Check {
         name: "record",
         about: "a service time: recorded in twice the time of reading the clock, 1.5 KiB a class",
         run: |plan| Ok(record::record(plan)),
-    },
-    Check {
-        name: "step",
-        about: "a 4 x step of latency: seen within 1 s, over within 3 s, one episode",
-        run: |plan| Ok(step::step(plan)),
-    },
-    Check {
-        name: "noise",
-        about: "24 hours of noise, diurnal load, changing mixes and lulls: no overload is seen",
-        run: |plan| Ok(noise::noise(plan)),
-    },
-    Check {
-        name: "instructions",
-        about: "a request that is turned away: no more instructions than a hit of the local cache",
-        run: instructions::instructions,
     },
     Check {
         name: "memory",

@@ -1,19 +1,16 @@
 //! The checks of quotas: what a limiter must hold, and under which circumstances.
 
-mod conservation;
 mod cost;
 mod full_use;
 mod neighbour;
 mod peers;
-mod setting;
-mod shadow;
 mod sockets;
 mod throughput;
 mod truth;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 9] = [
+pub(super) const CHECKS: [Check; 7] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -23,16 +20,6 @@ pub(super) const CHECKS: [Check; 9] = [
         name: "full-use",
         about: "64 obedient clients at 4 x demand: 0.97 of the quota, 1.2 rejections a success",
         run: |plan| Ok(full_use::full_use(plan)),
-    },
-    Check {
-        name: "conservation",
-        about: "10 million requests that end in all ways there are: not a micro-RU is lost",
-        run: |plan| Ok(conservation::conservation(plan)),
-    },
-    Check {
-        name: "shadow",
-        about: "shadow policies change no decision and count what they would refuse",
-        run: |plan| Ok(shadow::shadow(plan)),
     },
     Check {
         name: "cost",

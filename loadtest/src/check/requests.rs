@@ -2,7 +2,7 @@
 //!
 //! Embedded, the dispatcher and the engine are in one process; through the hop, the engine is behind a shard node. A
 //! range and a multi-get are counted by the row. A put is counted up to its answer: its share of an apply comes later.
-//! Refusals reach no store, so there is one figure of each.
+//! Refusals reach no store, so there is one figure of each; one by an overload costs no more than a cached hit.
 
 use super::callgrind::{Counted, of_answer, of_row};
 use super::cases::{Case, run_all};
@@ -108,9 +108,21 @@ fn cost(_: &Plan) -> Result<Vec<Verdict>, Failure> {
         scenario,
     });
     let counted = run_all(&cases, |case| case.scenario.count());
-    let mut verdicts = Vec::new();
-    for (case, counted) in cases.iter().zip(counted) {
-        verdicts.extend(case.scenario.verdicts(counted?));
+    let counted = counted.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let each = cases.iter().zip(&counted);
+    let mut verdicts: Vec<_> = each
+        .flat_map(|(case, counted)| case.scenario.verdicts(*counted))
+        .collect();
+    let of = |kind| {
+        let at = ALL
+            .iter()
+            .position(|kept| kept.kind == kind && !kept.is_remote);
+        counted[at.expect("every kind is counted")].instructions
+    };
+    for (what, kind) in [("get", Kind::ShedGet), ("put", Kind::ShedPut)] {
+        let what = format!("instructions: of a shed {what}, of a cached hit");
+        let ratio = of(kind) / of(Kind::Hit);
+        verdicts.push(Verdict::one(what, Bound::AtMost(1.0), ratio, "").with_slack(SLACK));
     }
     Ok(verdicts)
 }

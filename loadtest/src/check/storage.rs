@@ -2,12 +2,12 @@
 //!
 //! One node and one dispatcher, beside one process that is both, on the same cores and by turns.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::plan::{Check, Plan};
 use super::server::open;
 use crate::bench::cluster::Cluster;
-use crate::bench::lab::{Lab, OTHER_UMBO, Target, UMBO, Umbo};
+use crate::bench::lab::{CONNECTIONS, Lab, OTHER_UMBO, UMBO, Umbo};
 use crate::bench::plan::Pairs;
 use crate::dataset;
 use crate::failure::Failure;
@@ -63,23 +63,10 @@ impl Servers {
     }
 
     /// Drives the remote one and the embedded one by turns.
-    fn measure(
-        &self,
-        requests: &PathBuf,
-        cores: Cores,
-        turn: impl Fn(&Lab, &Target<'_>, usize) -> Result<Report, Failure>,
-    ) -> Result<Pairs, Failure> {
-        let target = |port, servers| Target {
-            port,
-            requests,
-            servers,
-            cores,
-        };
-        Pairs::measure(
-            self.lab.plan.rounds,
-            |round| turn(&self.lab, &target(OTHER_UMBO, &self.remote.ids), round),
-            |round| turn(&self.lab, &target(UMBO, &self.embedded.ids), round),
-        )
+    fn measure(&self, requests: &Path, cores: Cores, connections: usize) -> Result<Pairs, Failure> {
+        let remote = (OTHER_UMBO, requests, &self.remote.ids[..]);
+        let embedded = (UMBO, requests, &self.embedded.ids[..]);
+        self.lab.compare(connections, cores, remote, embedded)
     }
 
     fn stop(self) -> Result<(), Failure> {
@@ -92,18 +79,18 @@ impl Servers {
 fn get(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let mut servers = Servers::start(plan, Cores::Server)?;
     let rows = servers.lab.rows;
-    let requests = servers.lab.prepare("get", rows, get_row)?;
-    let pinned = servers.measure(&requests, Cores::Client, Lab::turn)?;
+    let requests = servers.lab.gets(rows)?;
+    let pinned = servers.measure(&requests, Cores::Client, CONNECTIONS)?;
     servers.stop()?;
     let mut servers = Servers::start(plan, Cores::All)?;
-    let requests = servers.lab.prepare("get", rows, get_row)?;
-    let free = servers.measure(&requests, Cores::All, Lab::turn)?;
+    let requests = servers.lab.gets(rows)?;
+    let free = servers.measure(&requests, Cores::All, CONNECTIONS)?;
     servers.stop()?;
     let what = "get: processor time, of an embedded one";
     Ok(vec![
-        cpu(what, Bound::AtMost(1.35), &pinned),
-        cpu("  with everybody on all cores", Bound::Nothing, &free),
-        rate("get: a second, of embedded ones", 0.85, &free),
+        pinned.cpu(what, Bound::AtMost(1.35)),
+        free.cpu("  with everybody on all cores", Bound::Nothing),
+        free.rate("get: a second, of embedded ones", Bound::AtLeast(0.85)),
     ])
 }
 
@@ -129,8 +116,8 @@ fn latency(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     for (of_servers, of_client, bound, what) in placements {
         let mut servers = Servers::start(plan, of_servers)?;
         let rows = servers.lab.rows;
-        let requests = servers.lab.prepare("get", rows, get_row)?;
-        let pairs = servers.measure(&requests, of_client, Lab::lone_turn)?;
+        let requests = servers.lab.gets(rows)?;
+        let pairs = servers.measure(&requests, of_client, 1)?;
         servers.stop()?;
         let p50 = |report: &Report| report.p50_micros.unwrap_or(f64::NAN);
         let (remote, embedded) = pairs.medians(p50);
@@ -146,13 +133,13 @@ fn put(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let rows = servers.lab.rows;
     let requests = servers.lab.prepare("put", rows, |lab, row| {
         let value = dataset::value(row);
-        lab.request("PUT", &resource(row), "", value.as_bytes())
+        lab.request("PUT", &dataset::resource(row), "", value.as_bytes())
     })?;
-    let pairs = servers.measure(&requests, Cores::All, Lab::turn)?;
+    let pairs = servers.measure(&requests, Cores::All, CONNECTIONS)?;
     servers.stop()?;
     Ok(vec![
-        rate("put: a second, of embedded ones", 0.85, &pairs),
-        cpu("  processor time", Bound::Nothing, &pairs),
+        pairs.rate("put: a second, of embedded ones", Bound::AtLeast(0.85)),
+        pairs.cpu("  processor time", Bound::Nothing),
     ])
 }
 
@@ -163,44 +150,15 @@ fn hit(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let remote = lab.cluster(&own, Cores::Server)?;
     lab.fill(OTHER_UMBO)?;
     lab.warm(OTHER_UMBO)?;
-    let hot = lab.prepare("hit", 1, get_row)?;
-    let spread = lab.prepare("get", lab.rows, get_row)?;
-    let turn = |requests: &PathBuf, round| {
-        let target = Target {
-            port: OTHER_UMBO,
-            requests,
-            servers: &remote.ids,
-            cores: Cores::Client,
-        };
-        lab.turn(&target, round)
-    };
-    let pairs = Pairs::measure(
-        lab.plan.rounds,
-        |round| turn(&hot, round),
-        |round| turn(&spread, round),
+    let hot = lab.gets(1)?;
+    let spread = lab.gets(lab.rows)?;
+    let pairs = lab.compare(
+        CONNECTIONS,
+        Cores::Client,
+        (OTHER_UMBO, &hot, &remote.ids),
+        (OTHER_UMBO, &spread, &remote.ids),
     )?;
     remote.stop()?;
     let what = "hit: processor time, of a remote get";
-    Ok(vec![cpu(what, Bound::AtMost(0.7), &pairs)])
-}
-
-fn get_row(lab: &Lab, row: u64) -> Vec<u8> {
-    lab.request("GET", &resource(row), "", b"")
-}
-
-fn resource(row: u64) -> String {
-    format!("kv/{}/{}", dataset::partition(row), dataset::sort(row))
-}
-
-fn cpu(what: &str, bound: Bound, pairs: &Pairs) -> Verdict {
-    let (one, other) = pairs.medians(Report::cpu_micros);
-    let detail = format!("{one:.2} µs and {other:.2} µs");
-    Verdict::new(what, bound, pairs.ratios(Report::cpu_micros), detail)
-}
-
-fn rate(what: &str, at_least: f64, pairs: &Pairs) -> Verdict {
-    let (one, other) = pairs.medians(Report::rate);
-    let detail = format!("{one:.0} and {other:.0} a second");
-    let ratios = pairs.ratios(Report::rate);
-    Verdict::new(what, Bound::AtLeast(at_least), ratios, detail)
+    Ok(vec![pairs.cpu(what, Bound::AtMost(0.7))])
 }

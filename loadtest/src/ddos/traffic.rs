@@ -63,12 +63,12 @@ impl Traffic {
         let (attacked, normal) = rows.split_at(attacked);
         let attack = match self.target {
             Target::Spread => write(lab, "attack", ATTACK, |lab, _| {
-                lab.request("GET", &row(random.below(lab.rows)), "", b"")
+                lab.request("GET", &dataset::resource(random.below(lab.rows)), "", b"")
             })?,
             Target::Keys(keys) | Target::Absent(keys) => {
                 let is_absent = self.target == Target::Absent(keys);
                 write(lab, "attack", ATTACK, |lab, _| {
-                    let mut resource = row(attacked[random.below(keys) as usize]);
+                    let mut resource = dataset::resource(attacked[random.below(keys) as usize]);
                     if is_absent {
                         resource.push_str("-absent");
                     }
@@ -77,7 +77,7 @@ impl Traffic {
             }
         };
         let gets = write(lab, "gets", NORMAL.min(normal.len()), |lab, at| {
-            lab.request("GET", &row(normal[at]), "", b"")
+            lab.request("GET", &dataset::resource(normal[at]), "", b"")
         })?;
         let others = write(lab, "others", NORMAL / 10, |lab, at| {
             if at % 2 == 0 {
@@ -96,10 +96,6 @@ impl Traffic {
             others,
         })
     }
-}
-
-fn row(row: u64) -> String {
-    format!("kv/{}/{}", dataset::partition(row), dataset::sort(row))
 }
 
 fn write(

@@ -6,22 +6,17 @@
 
 mod account;
 mod behaviour;
-mod breakwater;
-mod dagor;
 mod decision;
 mod door;
 mod figures;
-mod places;
 mod scenario;
 mod store;
-mod study;
 mod world;
 
 pub(crate) use self::behaviour::{Sharing, Spread};
 pub(crate) use self::door::Discipline;
-pub(crate) use self::figures::{Calm, Figures};
+pub(crate) use self::figures::{Calm, Figures, inversions};
 pub(crate) use self::scenario::{Kind, Scenario};
-pub(crate) use self::study::Study;
 pub(crate) use self::world::run;
 
 #[cfg(test)]

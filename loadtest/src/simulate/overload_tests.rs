@@ -7,11 +7,12 @@ use super::account::{Account, SourceAccount};
 use super::*;
 
 fn figures(scenario: &Scenario, discipline: Discipline, calm: &Calm) -> Figures {
-    Figures::of(
-        scenario,
-        &run(scenario, discipline, QueueSettings::default()),
-        calm,
-    )
+    let account = run(scenario, discipline, QueueSettings::default());
+    if discipline == Discipline::Umbo {
+        let inverted = inversions(scenario, &account);
+        assert!(inverted <= 0.001, "{:?}: {inverted}", scenario.kind);
+    }
+    Figures::of(scenario, &account, calm)
 }
 
 /// Returns what became of all reads, or of all writes.
@@ -37,7 +38,6 @@ fn ten_times_the_load_costs_neither_goodput_nor_what_is_critical() {
         assert!(umbo.success >= 0.999, "{case}");
         // The time in which the limit is found is a larger part of so short a spike.
         assert!(umbo.p99 <= 2.5, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"
@@ -67,7 +67,7 @@ fn writes_wait_for_no_read() {
     let (_, reads) = spike(false);
     assert!(reads.good < reads.offered / 5, "{reads:?}");
     let (calm, writes) = spike(true);
-    assert_eq!((writes.good, writes.shed), (writes.offered, 0));
+    assert_eq!(writes.good, writes.offered);
     assert!(writes.p99 <= 1.1 * calm.p99, "{writes:?}, {calm:?}");
 }
 
@@ -168,58 +168,13 @@ fn a_fifo_does_what_can_be_added_up_by_hand() {
 #[test]
 fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
     let scenario = Scenario::new(Kind::Spike, 6, 2.0).calm(0.5);
-    for discipline in Discipline::ALL.into_iter().chain(Discipline::POLICIES) {
+    for discipline in Discipline::ALL {
         let account = run(&scenario, discipline, QueueSettings::default());
-        // Credit are found within the first second.
         let sum = account::sum(account.sources.iter(), 1_000_000_000, scenario.to_ns);
         assert!(sum.good + 1 >= sum.offered, "{discipline:?}: {sum:?}");
         let share = sum.goodput / (scenario.shards * scenario.workers) as f64;
         assert!((share - 0.5).abs() < 0.02, "{discipline:?}: {share}");
     }
-}
-
-/// The level keeps to tiers, but is found in steps of a second; credit keep queues short, and know no tiers.
-#[test]
-fn the_policies_of_others_do_what_their_papers_say() {
-    let scenario = Scenario::new(Kind::Spike, 1, 20.0);
-    let calm = Calm::of(&scenario);
-    let [umbo, dagor, breakwater] =
-        Discipline::POLICIES.map(|policy| figures(&scenario, policy, &calm));
-    let case = format!("{umbo:?}, {dagor:?}, {breakwater:?}");
-    for other in [&dagor, &breakwater] {
-        assert!(
-            other.goodput >= 0.7 && other.success < umbo.success,
-            "{case}"
-        );
-        assert!(other.p99 > umbo.p99, "{case}");
-    }
-    let goodput = |figures: &Figures, tier: Criticality| figures.tiers[tier as usize].goodput;
-    let highest = goodput(&umbo, Criticality::CriticalPlus);
-    let levels =
-        [Criticality::Sheddable, Criticality::CriticalPlus].map(|tier| goodput(&dagor, tier));
-    assert!(levels[0] <= 0.5 && levels[1] >= 0.75 * highest, "{case}");
-    let credit = goodput(&breakwater, Criticality::Sheddable);
-    assert!(credit >= 10.0 * levels[0], "{case}");
-    // A queue of twice the target, after as long a wait of the client.
-    assert!(
-        breakwater.p99 <= 10.0 && dagor.p99 > breakwater.p99,
-        "{case}"
-    );
-}
-
-/// After a spike the level is raised by a hundredth of all requests a second, and credit come back at once.
-#[test]
-fn a_level_comes_back_in_steps_and_credit_at_once() {
-    let scenario = Scenario::new(Kind::Recovery, 2, 20.0);
-    let calm = Calm::of(&scenario);
-    let [_, dagor, breakwater] =
-        Discipline::POLICIES.map(|policy| figures(&scenario, policy, &calm));
-    assert_eq!(dagor.recovery_ms, None, "{dagor:?}");
-    let millis = breakwater.recovery_ms;
-    assert!(
-        millis.is_some_and(|millis| millis <= 1_000.0),
-        "{breakwater:?}"
-    );
 }
 
 #[test]
@@ -238,21 +193,6 @@ fn the_same_seed_gives_the_same_figures_and_another_gives_others() {
     assert_ne!(figures_of(7), figures_of(8));
 }
 
-#[test]
-fn a_study_has_a_table_of_each_discipline() {
-    let mut tables = String::new();
-    let study = Study {
-        seed: 7,
-        kinds: vec![Kind::Recovery],
-        disciplines: Discipline::ALL.to_vec(),
-        trouble_s: 0.5,
-    };
-    study.run(|line| tables.push_str(&line));
-    for discipline in Discipline::ALL {
-        assert!(tables.contains(discipline.as_str()));
-    }
-}
-
 /// A store of few places and long calls, which a gate sees little of, and a tier that needs more than half
 /// of it by itself: what the limit has to be is found within a fraction of a second.
 #[test]
@@ -264,7 +204,6 @@ fn a_spike_on_a_slow_store_costs_nothing_that_is_critical() {
         let case = format!("{sharing:?}, seed {seed}: {umbo:?}");
         assert!(umbo.goodput >= 0.9 && umbo.success >= 0.998, "{case}");
         assert!(umbo.p99 <= 2.3, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
         assert!(
             umbo.recovery_ms.is_some_and(|millis| millis <= 200.0),
             "{case}"
@@ -283,7 +222,6 @@ fn a_slow_store_that_becomes_slower_serves_what_is_critical() {
         assert!(umbo.success >= 0.985, "{case}");
         // An eighth of it is left.
         assert!(umbo.goodput >= 0.9 / 8.0, "{case}");
-        assert!(umbo.inversions <= 0.001, "{case}");
     }
 }
 
@@ -314,6 +252,7 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         let account = run(&scenario, Discipline::Umbo, settings);
         let (from_ns, to_ns) = (scenario.from_ns, scenario.to_ns);
         let sum = account::sum(account.sources.iter(), from_ns, to_ns);
+        let p50 = account::quantile_ms(account.sources.iter(), (from_ns, to_ns), 0.5);
         let slowness = if kind == Kind::Spike { 1.0 } else { 8.0 };
         let whole = (scenario.shards * scenario.workers) as f64 / slowness;
         let share = sum.goodput / whole;
@@ -323,9 +262,8 @@ fn where_all_go_on_at_once_they_share_what_the_workers_do() {
         // And longer by the time in the queue: up to a tenth of what is left of the deadline, at least.
         let target = scenario.timeout_ns as f64 / 1e6 / 10.0;
         assert!(
-            (2.7 * alone..4.5 * alone + target).contains(&sum.p50),
-            "{kind:?}: {} of {alone}",
-            sum.p50
+            (2.7 * alone..4.5 * alone + target).contains(&p50),
+            "{kind:?}: {p50} of {alone}"
         );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use umbo_api::Quantity;
 use umbo_api::quota::{PolicySource, PolicySpec};
-use umbo_quota::{Mode, Policy, PolicyScope, PolicySet, Unit, format_amount};
+use umbo_quota::{Policy, PolicyScope, PolicySet, Unit, format_amount};
 
 use super::ideal::Quota;
 
@@ -12,20 +12,13 @@ use super::ideal::Quota;
 pub(crate) const REFILL: Duration = Duration::from_millis(50);
 
 /// Returns a policy that gives each caller this quota.
-pub(crate) fn per_caller(
-    name: &str,
-    unit: Unit,
-    quota: Quota,
-    refill: Duration,
-    mode: Mode,
-) -> Policy {
+fn per_caller(unit: Unit, quota: Quota, refill: Duration) -> Policy {
     let amount = |atoms| Quantity::number(format_amount(unit, atoms));
     let spec = PolicySpec {
         per: vec!["caller".to_owned()],
         burst: Some(amount(quota.burst)),
         refill: Some(format!("{}ms", refill.as_millis())),
-        mode: Some(mode.as_str().to_owned()),
-        ..PolicySpec::new(name, unit.as_str(), amount(quota.rate))
+        ..PolicySpec::new("quota", unit.as_str(), amount(quota.rate))
     };
     Policy::parse(&spec, PolicySource::File).expect("a simulated policy is one that can be written")
 }
@@ -34,13 +27,13 @@ pub(crate) fn per_caller(
 pub(crate) fn one_fleet_quota(unit: Unit, quota: Quota, refill: Duration) -> PolicySet {
     let policy = Policy {
         scope: PolicyScope::Fleet,
-        ..per_caller("quota", unit, quota, refill, Mode::Enforce)
+        ..per_caller(unit, quota, refill)
     };
     PolicySet::new(vec![policy]).expect("one policy has no other of its name")
 }
 
 /// Returns a set of one enforced policy: each caller has this quota.
 pub(crate) fn one_quota(unit: Unit, quota: Quota, refill: Duration) -> PolicySet {
-    let policy = per_caller("quota", unit, quota, refill, Mode::Enforce);
-    PolicySet::new(vec![policy]).expect("one policy has no other of its name")
+    PolicySet::new(vec![per_caller(unit, quota, refill)])
+        .expect("one policy has no other of its name")
 }

@@ -1,4 +1,5 @@
-//! The proof of coalescing, at the size that every run of the tests can afford.
+//! The proof of coalescing, at the size that every run of the tests can afford: 5,000 random programs each way.
+//! `UMBO_RANDOM_PROGRAMS=1000000` runs a million.
 //!
 //! `proof` says what is promised and how it is checked.
 
@@ -10,6 +11,11 @@ use proof::{adversarial, cases, exhaustive, random};
 
 /// Runs that one walk through a program may take here.
 const RUNS_MAX: usize = 6_000;
+
+fn random_programs() -> usize {
+    let runs = std::env::var("UMBO_RANDOM_PROGRAMS").ok();
+    runs.and_then(|runs| runs.parse().ok()).unwrap_or(5_000)
+}
 
 #[test]
 fn every_interleaving_of_the_smallest_programs_keeps_the_promises() {
@@ -32,7 +38,7 @@ fn every_interleaving_of_the_smallest_programs_keeps_the_promises() {
 
 #[test]
 fn random_programs_keep_the_promises() {
-    let tally = random(1, 5_000);
+    let tally = random(1, random_programs());
     // All of what a run may come to has happened.
     for count in [
         tally.answered,
@@ -47,9 +53,13 @@ fn random_programs_keep_the_promises() {
     ] {
         assert!(count > 100, "{tally:#?}");
     }
+    assert!(tally.store_reads <= tally.leaders, "{tally:#?}");
 }
 
 #[test]
 fn random_programs_keep_the_promises_when_preempted_at_the_worst_moments() {
-    assert_eq!(adversarial(1, 5_000, 3).runs, 5_000);
+    let runs = random_programs();
+    let tally = adversarial(1, runs, 3);
+    assert_eq!(tally.runs, runs as u64);
+    assert!(tally.store_reads <= tally.leaders, "{tally:#?}");
 }

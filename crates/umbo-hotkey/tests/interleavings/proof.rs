@@ -6,8 +6,6 @@
 //! schedulers of shuttle, which picks who goes on at every lock and every atomic. A run that
 //! violates a promise panics with the schedule that leads there.
 //!
-//! Other packages may include this file by its path: its modules name theirs.
-//!
 //! Promises: nobody waits for ever (shuttle reports a deadlock), nobody is told a value of another
 //! key, nobody reads what is older than a write acknowledged before the read began, a leader asks
 //! the store once, its failure is told to its own client and to its followers only, and nothing stays behind.

@@ -1,4 +1,4 @@
-//! The pressure under a simulated clock: a day of noise, steps, and who pays for an overload.
+//! The pressure under a simulated clock: a day of noise, steps, windows, and who pays for an overload.
 
 // Counts and rates here are far below 2⁵³.
 #![expect(clippy::cast_precision_loss, clippy::cast_sign_loss)]
@@ -8,3 +8,4 @@ mod draw;
 mod lab;
 mod prices;
 mod steps;
+mod windows;

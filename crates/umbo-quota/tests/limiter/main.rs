@@ -1,6 +1,7 @@
 //! The limiter as its users see it: stories under a simulated clock.
 #![cfg(test)]
 
+mod conservation;
 mod crowd;
 mod estimates;
 mod penalties;

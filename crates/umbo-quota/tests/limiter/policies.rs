@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Dimension, Mode, Policy, Unit};
+use umbo_quota::{Dimension, Limiter, Mode, Policy, Unit};
 
 use crate::support::{RU, admit, get, limiter, policy, set, work};
 
@@ -49,7 +49,12 @@ fn a_shadow_policy_is_counted_and_changes_nothing() {
         ..policy("shadow", &[Dimension::Caller], 5 * RU, 5 * RU)
     };
     let enforced = || policy("enforced", &[Dimension::Caller], 10 * RU, 10 * RU);
-    let with = limiter([enforced(), shadow.clone()], origin);
+    let of_requests = Policy {
+        mode: Mode::Shadow,
+        unit: Unit::Requests,
+        ..policy("requests", &[Dimension::Namespace], 2 * RU, 2 * RU)
+    };
+    let with = limiter([enforced(), shadow.clone(), of_requests.clone()], origin);
     let without = limiter([enforced()], origin);
     let alone = limiter(
         [Policy {
@@ -58,20 +63,36 @@ fn a_shadow_policy_is_counted_and_changes_nothing() {
         }],
         origin,
     );
-    let mut refused_alone = 0;
+    let alone_of_requests = limiter(
+        [Policy {
+            mode: Mode::Enforce,
+            ..of_requests
+        }],
+        origin,
+    );
+    // What was charged, or the wait.
+    let decide = |limiter: &Limiter, now| {
+        let mut admitted = limiter
+            .admit(&get("c"), now, 0)
+            .map_err(|refused| refused.wait)?;
+        Ok::<_, Duration>(admitted.settle(&work()))
+    };
+    let (mut refused_alone, mut requests_refused) = (0, 0);
     for step in 0..5_000 {
         let now = origin + Duration::from_millis(step * 20);
         let request = get("c");
-        let verdict = admit(&with, &request, now);
-        assert_eq!(verdict, admit(&without, &request, now), "{step}");
-        if verdict {
+        let verdict = decide(&with, now);
+        assert_eq!(verdict, decide(&without, now), "{step}");
+        if verdict.is_ok() {
+            requests_refused += u64::from(!admit(&alone_of_requests, &request, now));
             refused_alone += u64::from(!admit(&alone, &request, now));
         }
     }
     let report = with.policy_report(origin);
-    assert_eq!(report[1].shadow_rejected, refused_alone);
-    assert!(refused_alone > 400);
-    assert_eq!((report[1].rejected, report[0].shadow_rejected), (0, 0));
+    let shadows = [report[1].shadow_rejected, report[2].shadow_rejected];
+    assert_eq!(shadows, [requests_refused, refused_alone]);
+    assert!(requests_refused > 400 && refused_alone > 400);
+    assert_eq!((report[2].rejected, report[0].shadow_rejected), (0, 0));
 }
 
 #[test]

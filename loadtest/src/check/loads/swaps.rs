@@ -1,33 +1,37 @@
-//! Swaps and rollbacks of datasets under a load of all operations through two dispatchers.
+//! Writes beside swaps and rollbacks of datasets, through two dispatchers: how long a change holds them up.
 //!
-//! Every value of a load is the number of its dataset, every value of a client its own. Each key that is written has one
-//! writer, which knows what may be under it: its last write, if that came after the load of the dataset was created, and
-//! the number of the dataset otherwise. Readers read keys that no client writes, so all values of an answer are equal.
+//! That no write is lost and no answer mixes datasets is what the world `loads` of the simulation holds.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::clients::{Client, Seen};
-use self::dataset::{NAMESPACE, rows_of};
-use super::tier::{Tier, ask, json, wait_for};
-use super::timeline::{Span, Timeline};
+use super::tier::{Tier, ask, ask_with, json, wait_for};
+use crate::check::connection::Connection;
 use crate::check::plan::Plan;
 use crate::failure::Failure;
+use crate::load::requests::http;
 use crate::process::Cores;
+use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
 
-mod clients;
-mod dataset;
-
-const CHANGES: u64 = 1_000;
-const CHANGES_QUICK: u64 = 20;
+const CHANGES: usize = 1_000;
+const CHANGES_QUICK: usize = 20;
 /// One swap in so many is rolled back, and that rollback too.
 const ROLLED_BACK_EVERY: u64 = 3;
-/// Time between two changes, in which clients go on.
+/// Time between two changes, in which writers go on.
 const PAUSE: Duration = Duration::from_millis(30);
+const NAMESPACE: &str = "swapped";
+/// Writers, a partition each, and its rows.
+const WRITERS: u64 = 3;
+const ROWS: u64 = 30;
+
+/// From when to when a write or a change went on: before it was sent, and after it was answered.
+type Span = (Instant, Instant);
+
 pub(super) fn swaps(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let changes = if plan.is_quick {
         CHANGES_QUICK
@@ -36,154 +40,139 @@ pub(super) fn swaps(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     };
     let tier = Tier::cluster(Cores::All)?;
     tier.create(NAMESPACE, "{}")?;
-    let timeline = Timeline::default();
-    first_dataset(&tier)?;
-    timeline.activate(0, || ());
+    let first = upload(&tier, "merge", 0)?;
+    wait_for_load(&tier, &first, "live")?;
     let is_over = AtomicBool::new(false);
-    let seen = thread::scope(|scope| {
-        let clients = (0..Client::KINDS).map(|number| {
-            let client = Client::new(number, &tier.ports, plan.seed, &timeline, &is_over);
-            scope.spawn(move || client.run())
-        });
-        let clients: Vec<_> = clients.collect();
-        let swapped = Swapper::new(&tier, &timeline).run(changes);
+    let (spans, written) = thread::scope(|scope| {
+        let write = |number| {
+            let (ports, is_over) = (&tier.ports, &is_over);
+            scope.spawn(move || write(number, ports, plan.seed, is_over))
+        };
+        let writers: Vec<_> = (0..WRITERS).map(write).collect();
+        let spans = change_often(&tier, changes);
         is_over.store(true, Relaxed);
-        let mut seen = Seen::default();
-        for client in clients {
-            seen.add(client.join().expect("no client panics")?);
-        }
-        swapped.map(|()| seen)
-    })?;
+        let written = writers
+            .into_iter()
+            .map(|writer| writer.join().expect("no writer panics"));
+        (spans, written.collect::<Result<Vec<_>, _>>())
+    });
+    let (spans, written) = (spans?, written?);
     tier.stop()?;
-    Ok(verdicts(changes, seen))
+    Ok(verdicts(&spans, &written))
 }
 
-fn verdicts(changes: u64, seen: Seen) -> Vec<Verdict> {
-    let detail = format!(
-        "{changes} changes; {} writes, {} reads; {}",
-        seen.writes,
-        seen.reads,
-        seen.first.unwrap_or_default()
-    );
-    let none = Bound::AtMost(0.0);
-    let count = |what: &str, figure: u64| Verdict::one(what, none, figure as f64, "");
-    let (beside, apart) = (seen.beside_max_ms, seen.apart_max_ms);
-    let stall = (beside - apart).max(0.0);
+fn verdicts(spans: &[Span], written: &[Written]) -> Vec<Verdict> {
+    let (mut beside, mut apart) = (Duration::ZERO, Duration::ZERO);
+    for (begun, ended) in written.iter().flat_map(|written| &written.spans) {
+        // The first change that was not over before.
+        let change = spans.partition_point(|change| change.1 < *begun);
+        let is_beside = spans.get(change).is_some_and(|change| change.0 <= *ended);
+        let longest = if is_beside { &mut beside } else { &mut apart };
+        *longest = (*longest).max(*ended - *begun);
+    }
+    let writes: usize = written.iter().map(|written| written.spans.len()).sum();
+    let errors: u64 = written.iter().map(|written| written.errors).sum();
     vec![
         Verdict::one(
-            "swaps: acknowledged writes lost",
-            none,
-            seen.lost as f64,
-            detail,
-        ),
-        count("  deleted rows back", seen.back),
-        count("  answers that mix datasets", seen.mixed),
-        count("  reads of a dataset that was not live", seen.strange),
-        count("  errors", seen.errors),
-        Verdict::one(
-            "  longest write beside a change, ms longer",
+            "swaps: longest write beside a change, ms longer",
             Bound::AtMost(50.0),
-            stall,
-            format!("{beside:.0} ms, others {apart:.0}"),
+            beside.saturating_sub(apart).as_secs_f64() * 1e3,
+            format!(
+                "{beside:.0?}, others {apart:.0?}; {} changes, {writes} writes",
+                spans.len()
+            ),
+        ),
+        Verdict::one(
+            "  writes that failed",
+            Bound::AtMost(0.0),
+            errors as f64,
+            "",
         ),
     ]
 }
 
-/// Uploads and seals a load; returns its id, and when it was created.
-fn upload(tier: &Tier, mode: &str, dataset: u64) -> Result<(String, Span), Failure> {
+/// Uploads and seals a load; returns its id.
+fn upload(tier: &Tier, mode: &str, dataset: u64) -> Result<String, Failure> {
     let port = tier.ports[dataset as usize % tier.ports.len()];
     let loads = format!("/v1/ns/{NAMESPACE}/loads");
     let spec = json!({"mode": mode}).to_string();
-    let (span, created) = Span::of(|| ask(port, "POST", &loads, spec.as_bytes()));
-    let created: Value = json(&created?)?;
-    let id = created["id"].as_str().unwrap_or_default().to_owned();
-    let target = format!("{loads}/{id}/parts/0");
-    let lines = rows_of(dataset);
+    let created: Value = json(&ask(port, "POST", &loads, spec.as_bytes())?)?;
+    let load = format!("{loads}/{}", created["id"].as_str().unwrap_or_default());
+    let mut lines = String::new();
+    for (writer, row) in (0..WRITERS).flat_map(|writer| (0..ROWS).map(move |row| (writer, row))) {
+        let row =
+            json!({"pk": format!("p{writer}"), "sk": row.to_string(), "v": dataset.to_string()});
+        writeln!(lines, "{row}").expect("a string takes every write");
+    }
+    let target = format!("{load}/parts/0");
     let fields = "Content-Type: application/x-ndjson\r\n";
-    super::tier::ask_with(port, ("PUT", &target), fields, lines.as_bytes())?;
-    ask(
-        port,
-        "POST",
-        &format!("{loads}/{id}/seal"),
-        br#"{"parts":1}"#,
-    )?;
-    Ok((id, span))
+    ask_with(port, ("PUT", &target), fields, lines.as_bytes())?;
+    ask(port, "POST", &format!("{load}/seal"), br#"{"parts":1}"#)?;
+    Ok(load)
 }
 
-/// Waits until a load is in a state.
-fn wait_for_load(tier: &Tier, id: &str, state: &str) -> Result<(), Failure> {
-    let target = format!("/v1/ns/{NAMESPACE}/loads/{id}");
+fn wait_for_load(tier: &Tier, target: &str, state: &str) -> Result<Value, Failure> {
     wait_for("a load is built", || {
-        let load: Value = json(&ask(tier.ports[0], "GET", &target, b"")?)?;
+        let load: Value = json(&ask(tier.ports[0], "GET", target, b"")?)?;
         match load["state"].as_str().unwrap_or_default() {
-            now if now == state => Ok(Some(())),
+            now if now == state => Ok(Some(load)),
             "failed" | "aborted" => Err(Failure::WrongAnswer(load.to_string())),
             _ => Ok(None),
         }
     })
 }
 
-fn first_dataset(tier: &Tier) -> Result<(), Failure> {
-    let (id, _) = upload(tier, "merge", 0)?;
-    wait_for_load(tier, &id, "live")
-}
-
-/// Builds dataset after dataset, activates them and goes back.
-struct Swapper<'a> {
-    tier: &'a Tier,
-    timeline: &'a Timeline,
-    /// The one that is live, and the one that was before.
-    live: u64,
-    before: u64,
-    changes: u64,
-}
-
-impl<'a> Swapper<'a> {
-    const fn new(tier: &'a Tier, timeline: &'a Timeline) -> Self {
-        Self {
-            tier,
-            timeline,
-            live: 0,
-            before: 0,
-            changes: 0,
-        }
-    }
-
-    fn run(mut self, changes: u64) -> Result<(), Failure> {
-        let mut dataset = 0;
-        while self.changes < changes {
-            dataset += 1;
-            let (id, created) = upload(self.tier, "replace", dataset)?;
-            self.timeline.create(dataset, created);
-            wait_for_load(self.tier, &id, "ready")?;
-            let version = self.version_of(&id)?;
-            self.change(&format!("{version}/activate"), dataset)?;
-            if dataset.is_multiple_of(ROLLED_BACK_EVERY) {
-                self.change("rollback", self.before)?;
-                self.change("rollback", self.before)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes another dataset the live one.
-    fn change(&mut self, what: &str, dataset: u64) -> Result<(), Failure> {
-        let port = self.tier.ports[self.changes as usize % self.tier.ports.len()];
+/// Builds dataset after dataset, activates them and goes back; returns when.
+fn change_often(tier: &Tier, changes: usize) -> Result<Vec<Span>, Failure> {
+    let mut spans = Vec::new();
+    let mut change = |what: &str| -> Result<usize, Failure> {
+        let port = tier.ports[spans.len() % tier.ports.len()];
+        let begun = Instant::now();
         let target = format!("/v1/ns/{NAMESPACE}/versions/{what}");
-        self.timeline
-            .activate(dataset, || ask(port, "POST", &target, b""))?;
-        (self.before, self.live) = (self.live, dataset);
-        self.changes += 1;
+        ask(port, "POST", &target, b"")?;
+        spans.push((begun, Instant::now()));
         sleep(PAUSE);
-        Ok(())
+        Ok(spans.len())
+    };
+    for dataset in 1_u64.. {
+        let load = upload(tier, "replace", dataset)?;
+        let ready = wait_for_load(tier, &load, "ready")?;
+        let mut done = change(&format!("{}/activate", ready["version"]))?;
+        if dataset.is_multiple_of(ROLLED_BACK_EVERY) {
+            change("rollback")?;
+            done = change("rollback")?;
+        }
+        if done >= changes {
+            break;
+        }
     }
+    Ok(spans)
+}
 
-    fn version_of(&self, load: &str) -> Result<u64, Failure> {
-        let target = format!("/v1/ns/{NAMESPACE}/versions");
-        let list: Value = json(&ask(self.tier.ports[0], "GET", &target, b"")?)?;
-        let mut versions = list["versions"].as_array().into_iter().flatten();
-        let version = versions.find(|version| version["load"] == load);
-        let number = version.and_then(|version| version["number"].as_u64());
-        number.ok_or_else(|| Failure::WrongAnswer(format!("no version of {load}: {list}")))
+/// The writes of one client.
+#[derive(Default)]
+struct Written {
+    spans: Vec<Span>,
+    errors: u64,
+}
+
+/// Puts and removes rows until the changes are over, each through any dispatcher.
+fn write(writer: u64, ports: &[u16], seed: u64, is_over: &AtomicBool) -> Result<Written, Failure> {
+    let mut random = Random::seeded(seed ^ (writer + 1));
+    let connections = ports.iter().map(|port| Connection::open(*port));
+    let mut connections = connections.collect::<Result<Vec<_>, _>>()?;
+    let mut written = Written::default();
+    while !is_over.load(Relaxed) {
+        let connection = random.below(connections.len() as u64) as usize;
+        let target = format!("/v1/ns/{NAMESPACE}/kv/p{writer}/{}", random.below(ROWS));
+        let (method, body): (_, &[u8]) = match random.below(3) {
+            0 => ("DELETE", b""),
+            _ => ("PUT", b"written"),
+        };
+        let begun = Instant::now();
+        let answer = connections[connection].ask(&http(method, &target, "", body))?;
+        written.spans.push((begun, Instant::now()));
+        written.errors += u64::from(!answer.is_success());
     }
+    Ok(written)
 }

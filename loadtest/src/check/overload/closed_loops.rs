@@ -65,7 +65,7 @@ pub(super) fn closed_loops(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
 }
 
 fn request(lab: &Lab, method: &str, row: u64, body: &[u8]) -> Vec<u8> {
-    let resource = format!("kv/{}/{}", dataset::partition(row), dataset::sort(row));
+    let resource = dataset::resource(row);
     lab.request(method, &resource, "", body)
 }
 

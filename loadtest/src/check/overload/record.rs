@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use umbo_overload::{Class, OverloadController, PressureSettings, ShardCall, TICK, TickInput};
 use umbo_types::{Criticality, RequestUnits, ShardId};
 
-use super::service::Shape;
 use crate::check::plan::Plan;
 use crate::random::Random;
 use crate::verdict::{Bound, Verdict};
@@ -20,7 +19,7 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
         (21, 500_000)
     };
     let mut random = Random::seeded(plan.seed);
-    let mut time = || Duration::from_secs_f64(Shape::Lognormal(0.6).draw(&mut random) / 1e4);
+    let mut time = || Duration::from_secs_f64(random.exponential() / 1e4);
     let times: Vec<Duration> = (0..4_096).map(|_| time()).collect();
     let start = Instant::now();
     let overload = OverloadController::new(PressureSettings::default(), SHARDS, start);

@@ -6,7 +6,9 @@ use umbo_overload::QueueSettings;
 
 use crate::check::cases::{Case, Figure, run_all, verdicts_of};
 use crate::check::plan::Plan;
-use crate::simulate::overload::{Calm, Discipline, Figures, Kind, Scenario, Sharing, Spread, run};
+use crate::simulate::overload::{
+    Calm, Discipline, Figures, Kind, Scenario, Sharing, Spread, inversions as share_inverted, run,
+};
 use crate::verdict::{Bound, Verdict};
 
 /// Where something is not over within what is looked at.
@@ -21,10 +23,16 @@ type AllFigures = [Figures; Discipline::ALL.len()];
 
 fn measured(scenario: &Scenario) -> AllFigures {
     let calm = Calm::of(scenario);
-    Discipline::ALL.map(|discipline| {
-        let account = run(scenario, discipline, QueueSettings::default());
-        Figures::of(scenario, &account, &calm)
-    })
+    Discipline::ALL.map(|discipline| of(discipline, scenario, &calm))
+}
+
+fn of(discipline: Discipline, scenario: &Scenario, calm: &Calm) -> Figures {
+    let account = run(scenario, discipline, QueueSettings::default());
+    Figures::of(scenario, &account, calm)
+}
+
+fn of_umbo(scenario: &Scenario) -> Figures {
+    of(Discipline::Umbo, scenario, &Calm::of(scenario))
 }
 
 fn trouble_s(plan: &Plan) -> f64 {
@@ -152,7 +160,7 @@ pub(super) fn spike(plan: &Plan) -> Vec<Verdict> {
 pub(super) fn stall(plan: &Plan) -> Vec<Verdict> {
     let cases = cases_of(plan, Kind::Stall, &[(Spread::Usual, 8), (Spread::Wide, 4)]);
     let figures = run_all(&cases, |case| {
-        let [umbo, ..] = measured(&case.scenario);
+        let umbo = of_umbo(&case.scenario);
         named(case, [umbo.sound.0, umbo.sound.1])
     });
     let metrics = [
@@ -164,7 +172,7 @@ pub(super) fn stall(plan: &Plan) -> Vec<Verdict> {
 
 pub(super) fn trouble(plan: &Plan) -> Vec<Verdict> {
     let figures = run_all(&scenarios(plan), |case| {
-        let [umbo, ..] = measured(&case.scenario);
+        let umbo = of_umbo(&case.scenario);
         // What belongs to a shard that sleeps cannot be answered.
         let success = if case.scenario.kind == Kind::Stall {
             umbo.sound.0.min(1.0)
@@ -189,8 +197,8 @@ pub(super) fn inversions(plan: &Plan) -> Vec<Verdict> {
         cases.extend(cases_of(plan, kind, &shapes));
     }
     let figures = run_all(&cases, |case| {
-        let [umbo, ..] = measured(&case.scenario);
-        named(case, [umbo.inversions])
+        let account = run(&case.scenario, Discipline::Umbo, QueueSettings::default());
+        named(case, [share_inverted(&case.scenario, &account)])
     });
     verdicts_of(
         [("inversions: of all requests", Bound::AtMost(0.001))],

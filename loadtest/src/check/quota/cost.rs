@@ -16,14 +16,16 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
-use umbo_quota::{ActualUsage, CostHint, Limiter, QuotaRequest, Subject};
+use umbo_quota::{
+    ActualUsage, CostHint, Limiter, LimiterSettings, QuotaRequest, Subject, Unit, Weights,
+};
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
-use super::setting::{self, CheckedPolicy, USUAL};
 use crate::allocations;
 use crate::check::plan::Plan;
 use crate::failure::Failure;
 use crate::random::Random;
+use crate::simulate::{Quota, REFILL, one_quota};
 use crate::verdict::{Bound, Verdict};
 
 const CALLERS: usize = 10_000;
@@ -147,13 +149,20 @@ struct Ours {
 
 impl Ours {
     fn new(seed: u64) -> Self {
-        let rule = CheckedPolicy {
-            rate: u64::from(AMPLE),
-            burst: u64::from(AMPLE),
-            ..USUAL
+        let quota = Quota {
+            rate: u64::from(AMPLE) * 1_000_000,
+            burst: u64::from(AMPLE) * 1_000_000,
         };
+        let settings = LimiterSettings {
+            weights: Weights::default(),
+            accounts_max: 2 * CALLERS,
+            buckets_max: 2 * CALLERS,
+            shards: 4,
+            seed,
+        };
+        let policies = one_quota(Unit::Ru, quota, REFILL);
         Self {
-            limiter: setting::limiter(&[rule], Instant::now(), seed),
+            limiter: Limiter::new(settings, policies, Instant::now()),
             work: ActualUsage {
                 rows: 1,
                 read_bytes: 256,

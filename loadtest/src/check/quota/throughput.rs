@@ -6,9 +6,7 @@ use crate::bench::lab::{Lab, Target, UMBO};
 use crate::bench::plan::Pairs;
 use crate::check::plan::Plan;
 use crate::check::server::open;
-use crate::dataset;
 use crate::failure::Failure;
-use crate::load::Report;
 use crate::process::Cores;
 use crate::verdict::{Bound, Verdict};
 
@@ -37,10 +35,7 @@ pub(super) fn throughput(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let umbo = lab.umbo(&data, Cores::Server)?;
     lab.put_policy("default-caller", OFF)?;
     lab.warm(UMBO)?;
-    let requests = lab.prepare("get", lab.rows, |lab, row| {
-        let resource = format!("kv/{}/{}", dataset::partition(row), dataset::sort(row));
-        lab.request("GET", &resource, "", b"")
-    })?;
+    let requests = lab.gets(lab.rows)?;
     let target = Target {
         port: UMBO,
         requests: &requests,
@@ -62,21 +57,12 @@ pub(super) fn throughput(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         |round| turn(round, false),
     )?;
     umbo.process.stop()?;
-    let (on, off) = pairs.medians(Report::rate);
-    let (on_cpu, off_cpu) = pairs.medians(Report::cpu_micros);
     Ok(vec![
-        Verdict::new(
+        pairs.rate(
             "server: gets a second with quotas, of without",
             Bound::AtLeast(0.97),
-            pairs.ratios(Report::rate),
-            format!("{on:.0} and {off:.0} a second, {} policies", ON.len()),
         ),
-        Verdict::new(
-            "  processor time of a get",
-            Bound::Nothing,
-            pairs.ratios(Report::cpu_micros),
-            format!("{on_cpu:.2} µs and {off_cpu:.2} µs"),
-        ),
+        pairs.cpu("  processor time of a get", Bound::Nothing),
     ])
 }
 

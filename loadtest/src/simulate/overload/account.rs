@@ -14,8 +14,6 @@ pub(crate) struct Slice {
     pub(crate) offered: u64,
     /// Answered in time.
     pub(crate) good: u64,
-    pub(crate) admitted: u64,
-    pub(crate) shed: u64,
     /// What was answered in time, in nanoseconds of one worker; writes take none.
     pub(crate) work_ns: f64,
 }
@@ -44,7 +42,6 @@ struct Tick {
     number: u64,
     shed: [u64; TIERS],
     admitted: [u64; TIERS],
-    by_floor: [u64; TIERS],
 }
 
 /// All of a run.
@@ -54,16 +51,8 @@ pub(crate) struct Account {
     /// Sources restricted to shards that were in no trouble.
     pub(crate) sound: Vec<SourceAccount>,
     ticks: Vec<Tick>,
-    /// Shed above the lowest tier, all together.
-    pub(crate) shed_above: u64,
-    /// Of these, beside a lower tier that was admitted but for its floor.
+    /// Shed beside a lower tier that was admitted but for its floor.
     pub(crate) inverted: u64,
-    /// The same, floors counted as well.
-    pub(crate) inverted_by_floors: u64,
-    /// When anything was shed, a flag each slice.
-    pub(crate) sheds: Vec<bool>,
-    /// Slots of the first shard, a figure each slice.
-    pub(crate) slots: Vec<u32>,
 }
 
 /// A request, as far as it is accounted for.
@@ -90,11 +79,7 @@ impl Account {
             sources: vec![SourceAccount::default(); sources],
             sound: vec![SourceAccount::default(); sources],
             ticks: vec![Tick::default(); 2 * shards],
-            shed_above: 0,
             inverted: 0,
-            inverted_by_floors: 0,
-            sheds: Vec::new(),
-            slots: Vec::new(),
         }
     }
 
@@ -110,23 +95,13 @@ impl Account {
     }
 
     pub(crate) fn admitted(&mut self, who: &Who, tier: usize, is_by_floor: bool, now_ns: u64) {
-        self.slices(who, |slice| slice.admitted += 1);
-        let tick = self.tick(who.door(), now_ns);
-        if is_by_floor {
-            tick.by_floor[tier] += 1;
-        } else {
-            tick.admitted[tier] += 1;
+        if !is_by_floor {
+            self.tick(who.door(), now_ns).admitted[tier] += 1;
         }
     }
 
     pub(crate) fn shed(&mut self, who: &Who, tier: usize, now_ns: u64) {
-        self.slices(who, |slice| slice.shed += 1);
         self.tick(who.door(), now_ns).shed[tier] += 1;
-        let at = (now_ns / SLICE_NS) as usize;
-        if self.sheds.len() <= at {
-            self.sheds.resize(at + 1, false);
-        }
-        self.sheds[at] = true;
     }
 
     pub(crate) fn good(&mut self, who: &Who, now_ns: u64) {
@@ -162,14 +137,8 @@ impl Account {
     fn close(&mut self, door: usize) {
         let tick = std::mem::take(&mut self.ticks[door]);
         for tier in 1..TIERS {
-            let shed = tick.shed[tier];
-            let lower = |admitted: &[u64]| admitted[..tier].iter().sum::<u64>() > 0;
-            self.shed_above += shed;
-            if lower(&tick.admitted) {
-                self.inverted += shed;
-            }
-            if lower(&tick.admitted) || lower(&tick.by_floor) {
-                self.inverted_by_floors += shed;
+            if tick.admitted[..tier].iter().any(|admitted| *admitted > 0) {
+                self.inverted += tick.shed[tier];
             }
         }
     }
@@ -179,15 +148,11 @@ impl Account {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) offered: u64,
-    pub(crate) admitted: u64,
-    pub(crate) shed: u64,
     pub(crate) good: u64,
     /// In workers: how many were busy with reads that were answered in time.
     pub(crate) goodput: f64,
     /// In milliseconds.
-    pub(crate) p50: f64,
     pub(crate) p99: f64,
-    pub(crate) p999: f64,
 }
 
 /// Sums up sources over what arrived within a time.
@@ -203,26 +168,30 @@ pub(crate) fn sum<'a>(
         let all = source.slices.len();
         for slice in &source.slices[slices.start.min(all)..slices.end.min(all)] {
             sum.offered += slice.offered;
-            sum.admitted += slice.admitted;
-            sum.shed += slice.shed;
             sum.good += slice.good;
             work_ns += slice.work_ns;
         }
     }
     sum.goodput = work_ns / (to_ns - from_ns) as f64;
+    sum.p99 = quantile_ms(sources, (from_ns, to_ns), 0.99);
+    sum
+}
+
+/// Returns the milliseconds that a share of what arrived within a time and was answered in time took at most.
+pub(crate) fn quantile_ms<'a>(
+    sources: impl Iterator<Item = &'a SourceAccount>,
+    (from_ns, to_ns): (u64, u64),
+    share: f64,
+) -> f64 {
     let latencies = sources.flat_map(|source| source.latencies.iter());
     let within = latencies.filter(|(at_ns, _)| (from_ns..to_ns).contains(at_ns));
     let mut micros: Vec<u32> = within.map(|(_, micros)| *micros).collect();
     micros.sort_unstable();
-    let quantile = |share: f64| {
-        let at = (micros.len() as f64 * share) as usize;
-        let last = micros.len().saturating_sub(1);
-        micros
-            .get(at.min(last))
-            .map_or(0.0, |&micros| f64::from(micros) / 1e3)
-    };
-    (sum.p50, sum.p99, sum.p999) = (quantile(0.5), quantile(0.99), quantile(0.999));
-    sum
+    let at = (micros.len() as f64 * share) as usize;
+    let last = micros.len().saturating_sub(1);
+    micros
+        .get(at.min(last))
+        .map_or(0.0, |&micros| f64::from(micros) / 1e3)
 }
 
 /// Returns the nanoseconds from `end_ns` until what arrives is answered in time, 95 of 100, over

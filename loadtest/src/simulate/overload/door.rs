@@ -3,7 +3,7 @@
 //! The simpler ones let a fixed number in, and all of them know no tiers: *FIFO* lets the others
 //! wait, however many; *`CoDel` alone* sheds by the delay of the queue (as folly does: the minimum over
 //! an interval, twice the target, oldest first); *quotas alone* are a token bucket for each caller,
-//! with a FIFO behind it. Two policies of others are in files of their own: `dagor` and `breakwater`.
+//! with a FIFO behind it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,8 +13,6 @@ use umbo_overload::{
 };
 use umbo_types::Operation;
 
-use super::breakwater::Breakwater;
-use super::dagor::Dagor;
 use super::decision::{Decision, Decisions};
 
 /// Requests a simpler door lets in.
@@ -25,29 +23,21 @@ const TARGET_NS: u64 = 5_000_000;
 const INTERVAL_NS: u64 = 100_000_000;
 
 /// Who decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discipline {
     /// Umbo as it ships
     Umbo,
     /// A queue without tiers or an end
     Fifo,
     /// `CoDel` alone
-    #[value(name = "codel-alone")]
     Codel,
     /// Fixed quotas alone
-    #[value(name = "quotas-alone")]
     Quotas,
-    /// DAGOR's levels (2018)
-    Dagor,
-    /// Breakwater's credit (2020)
-    Breakwater,
 }
 
 impl Discipline {
     /// Umbo, and what is simpler.
     pub(crate) const ALL: [Self; 4] = [Self::Umbo, Self::Fifo, Self::Codel, Self::Quotas];
-    /// Umbo, and the policies of others.
-    pub(crate) const POLICIES: [Self; 3] = [Self::Umbo, Self::Dagor, Self::Breakwater];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -55,8 +45,6 @@ impl Discipline {
             Self::Fifo => "fifo",
             Self::Codel => "codel-alone",
             Self::Quotas => "quotas-alone",
-            Self::Dagor => "dagor",
-            Self::Breakwater => "breakwater",
         }
     }
 }
@@ -66,15 +54,6 @@ impl Discipline {
 pub(crate) enum Door {
     Umbo(Box<AdmissionQueue<u32>>),
     Simple(Simple),
-    Dagor(Box<Dagor>),
-    Breakwater(Box<Breakwater>),
-}
-
-/// What stands behind a door: how much is worked on at once, and what a request takes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Server {
-    pub(crate) places: usize,
-    pub(crate) service_ns: f64,
 }
 
 /// A fixed number in flight, and a queue.
@@ -91,14 +70,9 @@ pub(crate) struct Simple {
 }
 
 impl Door {
-    pub(crate) fn new(discipline: Discipline, settings: QueueSettings, server: Server) -> Self {
+    pub(crate) fn new(discipline: Discipline, settings: QueueSettings) -> Self {
         match discipline {
             Discipline::Umbo => Self::Umbo(Box::new(AdmissionQueue::new(settings))),
-            Discipline::Dagor => Self::Dagor(Box::new(Dagor::new(server.places))),
-            Discipline::Breakwater => {
-                let breakwater = Breakwater::new(server.places, server.service_ns);
-                Self::Breakwater(Box::new(breakwater))
-            }
             Discipline::Fifo | Discipline::Codel | Discipline::Quotas => Self::Simple(Simple {
                 is_codel: discipline == Discipline::Codel,
                 in_flight: 0,
@@ -141,17 +115,13 @@ impl Door {
                     decisions.push((request, Decision::Shed));
                 }
             }
-            Self::Dagor(dagor) => dagor.enter(request, entry, (now, now_ns), decisions),
-            Self::Breakwater(breakwater) => {
-                breakwater.enter(request, entry, (now, now_ns), decisions);
-            }
         }
     }
 
     /// A request has been served.
     pub(crate) fn leave(
         &mut self,
-        (request, permit): (u32, Option<Permit>),
+        permit: Option<Permit>,
         (operation, service_time): (Operation, Duration),
         (now, now_ns): (Instant, u64),
         decisions: &mut Decisions,
@@ -171,13 +141,11 @@ impl Door {
                 simple.in_flight -= 1;
                 simple.serve_next(now_ns, decisions);
             }
-            Self::Dagor(dagor) => dagor.leave((now, now_ns), decisions),
-            Self::Breakwater(breakwater) => breakwater.leave(request, (now, now_ns), decisions),
         }
     }
 
     /// A few milliseconds are over.
-    pub(crate) fn tick(&mut self, (now, now_ns): (Instant, u64), decisions: &mut Decisions) {
+    pub(crate) fn tick(&mut self, now: Instant, decisions: &mut Decisions) {
         match self {
             Self::Umbo(queue) => {
                 let mut wakeups = Wakeups::new();
@@ -185,18 +153,6 @@ impl Door {
                 deliver(wakeups, decisions);
             }
             Self::Simple(_) => {}
-            Self::Dagor(dagor) => dagor.tick(now_ns),
-            Self::Breakwater(breakwater) => breakwater.tick((now, now_ns), decisions),
-        }
-    }
-
-    /// Returns the limit of requests in flight.
-    pub(crate) fn slots(&self, now: Instant) -> u32 {
-        match self {
-            Self::Umbo(queue) => queue.status(now).limit,
-            Self::Simple(_) => IN_FLIGHT_MAX as u32,
-            Self::Dagor(dagor) => dagor.places() as u32,
-            Self::Breakwater(breakwater) => breakwater.credit() as u32,
         }
     }
 }

@@ -3,7 +3,7 @@
 use umbo_overload::QueueSettings;
 use umbo_types::Criticality;
 
-use super::account::{Account, SLICE_NS, SourceAccount, Sum, recovery_ns, sum};
+use super::account::{Account, SourceAccount, recovery_ns, sum};
 use super::door::Discipline;
 use super::scenario::Scenario;
 use super::world::run;
@@ -67,14 +67,8 @@ pub(crate) struct Figures {
     /// Milliseconds after the end until 95 of 100 are answered in time; none where that takes more
     /// than three seconds.
     pub(crate) recovery_ms: Option<f64>,
-    /// Share of all requests that were shed beside a lower tier that was admitted, but for its floor.
-    pub(crate) inversions: f64,
     /// Of the shards in no trouble: goodput and p99, each of what it is without trouble.
     pub(crate) sound: (f64, f64),
-    /// Milliseconds from the beginning of the trouble until something is shed; none where nothing is.
-    pub(crate) engaged_ms: Option<f64>,
-    /// All four tiers, lowest first.
-    pub(crate) tiers: [Sum; Criticality::ALL.len()],
 }
 
 impl Figures {
@@ -87,23 +81,21 @@ impl Figures {
         let is_high_read = |at: usize| is_high(at) && !scenario.sources[at].operation.is_write();
         let high_reads = sum(some(&account.sources, is_high_read), from_ns, to_ns);
         let sound = sum(account.sound.iter(), from_ns, to_ns);
-        let tier = |tier: Criticality| {
-            let is_its = |at: usize| scenario.sources[at].criticality == tier;
-            sum(some(&account.sources, is_its), from_ns, to_ns)
-        };
-        let whole = sum(account.sources.iter(), 0, scenario.length_ns);
         let recovery = recovery_ns(&account.sources.iter(), to_ns);
         Self {
             goodput: all.goodput / calm.peak,
             success: high.good as f64 / (high.offered as f64).max(1.0),
             p99: high_reads.p99 / calm.p99,
             recovery_ms: recovery.map(|nanos| nanos as f64 / 1e6),
-            inversions: account.inverted as f64 / (whole.offered as f64).max(1.0),
             sound: (sound.goodput / calm.sound.0, sound.p99 / calm.sound.1),
-            engaged_ms: engaged_ms(account, from_ns),
-            tiers: Criticality::ALL.map(tier),
         }
     }
+}
+
+/// Returns the share of all requests that were shed beside a lower tier that was admitted, but for its floor.
+pub(crate) fn inversions(scenario: &Scenario, account: &Account) -> f64 {
+    let whole = sum(account.sources.iter(), 0, scenario.length_ns);
+    account.inverted as f64 / (whole.offered as f64).max(1.0)
 }
 
 /// Returns some of the sources.
@@ -116,10 +108,4 @@ fn some(
         .enumerate()
         .filter(move |(at, _)| is_meant(*at));
     meant.map(|(_, source)| source)
-}
-
-fn engaged_ms(account: &Account, from_ns: u64) -> Option<f64> {
-    let mut later = account.sheds.iter().skip((from_ns / SLICE_NS) as usize);
-    let slices = later.position(|&is_shed| is_shed)?;
-    Some(slices as f64 * SLICE_NS as f64 / 1e6)
 }

@@ -8,7 +8,7 @@ use umbo_types::{Criticality, Operation};
 use super::behaviour::{Incident, Sharing, Spread, Trouble};
 
 /// The scenarios, by the names that the real ones have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Ten times what the shards can do
     Spike,

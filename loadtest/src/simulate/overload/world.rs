@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use umbo_overload::{Entry, Permit, QueueSettings};
 use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 
-use super::account::{Account, SLICE_NS, Who};
+use super::account::{Account, Who};
 use super::decision::{Decision, Decisions};
-use super::door::{Bucket, Discipline, Door, Server};
+use super::door::{Bucket, Discipline, Door};
 use super::scenario::Scenario;
 use super::store::Store;
 use crate::random::Random;
@@ -67,7 +67,7 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: QueueSe
         random: Random::seeded(scenario.seed),
         agenda: Agenda::new(),
         doors: (0..shards)
-            .flat_map(|_| doors(scenario, discipline, settings))
+            .flat_map(|_| doors(discipline, settings))
             .collect(),
         stores: (0..shards)
             .map(|shard| Store::new(scenario, shard))
@@ -92,19 +92,9 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: QueueSe
 }
 
 /// Returns the doors of a shard: for reads, and for writes, which take no worker but places of Umbo's number.
-fn doors(scenario: &Scenario, discipline: Discipline, reads: QueueSettings) -> [Door; 2] {
+fn doors(discipline: Discipline, reads: QueueSettings) -> [Door; 2] {
     let writes = reads.for_groups();
-    let both = [
-        (reads, scenario.workers),
-        (writes, writes.limit.max as usize),
-    ];
-    both.map(|(settings, places)| {
-        let server = Server {
-            places,
-            service_ns: scenario.service_ns,
-        };
-        Door::new(discipline, settings, server)
-    })
+    [reads, writes].map(|settings| Door::new(discipline, settings))
 }
 
 fn quotas(scenario: &Scenario, discipline: Discipline) -> Vec<Vec<Bucket>> {
@@ -170,12 +160,8 @@ impl World<'_> {
             }
             Event::Tick => {
                 for door in 0..self.doors.len() {
-                    self.doors[door].tick((now, now_ns), &mut decisions);
+                    self.doors[door].tick(now, &mut decisions);
                     self.decide(door / 2, std::mem::take(&mut decisions), now_ns);
-                }
-                if now_ns.is_multiple_of(SLICE_NS) {
-                    let slots = self.doors[0].slots(now);
-                    self.account.slots.push(slots);
                 }
                 self.agenda.enter(now_ns + TICK_NS, Event::Tick);
             }
@@ -259,7 +245,7 @@ impl World<'_> {
         );
         let now = self.instant(now_ns);
         let door = &mut self.doors[request.who.door()];
-        door.leave((number, request.permit), served, (now, now_ns), decisions);
+        door.leave(request.permit, served, (now, now_ns), decisions);
         Some(shard)
     }
 
