@@ -4,7 +4,6 @@ use bytes::{Buf as _, BufMut as _, Bytes, TryGetError};
 use umbo_types::{LargeRef, StoredForm, Timestamp, Version};
 
 use crate::error::ClusterError;
-use crate::found::VALUE_OF_WALK_MAX;
 
 /// The bit that the first byte of a mark has, and the flags of a row without one never have.
 const IS_MARK: u8 = 128;
@@ -16,6 +15,9 @@ const HAS_END: u8 = 2;
 const HAS_AS_OF: u8 = 4;
 const IS_BY_CLIENT: u8 = 8;
 const IS_LARGE: u8 = 16;
+
+/// The longest value that walks read with its row, in bytes: it bounds their answers, as the cluster counts rows only.
+pub(crate) const VALUE_OF_WALK_MAX: usize = 8 << 10;
 
 /// Everything of a row but its key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]

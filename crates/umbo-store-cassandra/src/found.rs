@@ -10,7 +10,7 @@ use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::{RowRef, StoredRow};
 use umbo_types::{Key, NamespaceId, Row, UploadId, Value, Version};
 
-use crate::about::{About, MARK_LEN};
+use crate::about::{About, MARK_LEN, VALUE_OF_WALK_MAX};
 use crate::cell::{BoundValue, big, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
@@ -107,9 +107,6 @@ pub(crate) struct FoundRow {
     /// Empty if it was not read.
     pub(crate) value: Bytes,
 }
-
-/// The longest value that walks read with its row, in bytes: it bounds their answers, as the cluster counts rows only.
-pub(crate) const VALUE_OF_WALK_MAX: usize = 8 << 10;
 
 /// Rows, bytes and saved bytes of a dataset in a bucket.
 pub(crate) type SizeOf = (i64, i64, i64);
