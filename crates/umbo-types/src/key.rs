@@ -92,8 +92,9 @@ impl NamespaceId {
     pub const SYSTEM: Self = Self(0);
 
     /// The bit that namespaces with fast writes have in their ids, and no others: so whoever knows a namespace knows how
-    /// its rows are written, and no namespace has rows of both kinds.
-    const FAST: u32 = 1 << 31;
+    /// its rows are written, and no namespace has rows of both kinds. Ids stay below 2³¹, as clients take them for signed
+    /// numbers.
+    const FAST: u32 = 1 << 30;
 
     /// Returns the id of a namespace with fast writes: its last write is the one with the highest version.
     #[must_use]
