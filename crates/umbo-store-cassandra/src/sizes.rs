@@ -76,7 +76,9 @@ impl ShardSizes {
             bytes: bytes.max(0).cast_unsigned(),
             bytes_saved: saved.max(0).cast_unsigned(),
         };
-        self.by_dataset.iter().map(size).collect()
+        // Rows of fast writes are not counted.
+        let counted = self.by_dataset.iter().filter(|(_, size)| size.0 >= 0);
+        counted.map(size).collect()
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
+use umbo_api::ErrorCode;
 use umbo_api::loads::LoadSpec;
 use umbo_api::time_to_live;
 use umbo_rows::{Coding, RowsError};
@@ -85,13 +86,8 @@ impl Arguments {
     pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let mut failed = FailedFile::new(self.failed_path()?);
-        let is_load = self.is_load()?;
-        let client = connection.bulk_client()?;
-        // Fails early if the server does not answer. Later, an absent server is waited for.
-        client.reach().await?;
-        let info = client.namespace(self.ns.as_str()).await;
-        let is_fast = info.is_ok_and(|info| !info.settings.writes.is_exact());
-        if is_load && !is_fast {
+        if self.is_load()? {
+            let client = connection.bulk_client()?;
             let job = LoadJob {
                 client: &client,
                 ns: &self.ns,
@@ -101,12 +97,21 @@ impl Arguments {
                 is_part: self.no_end,
                 is_created: self.create,
             };
-            let (load, totals) = as_load::run(job, connection, &mut failed, started).await?;
-            let format = connection.listing_format();
-            totals.report(started.elapsed(), &failed, Some(&load), format)?;
-            return totals.outcome(&failed);
+            // Fails early if the server does not answer. Later, an absent server is waited for.
+            client.reach().await?;
+            match as_load::run(job, connection, &mut failed, started).await {
+                Ok((load, totals)) => {
+                    let format = connection.listing_format();
+                    totals.report(started.elapsed(), &failed, Some(&load), format)?;
+                    return totals.outcome(&failed);
+                }
+                // A namespace with fast writes takes batches, whatever the length of the file.
+                Err(CliError::Client(error))
+                    if error.code() == Some(ErrorCode::NeedsExactWrites) => {}
+                Err(error) => return Err(error),
+            }
         }
-        self.run_lane(connection, failed, started, is_fast).await
+        self.run_lane(connection, failed, started).await
     }
 
     fn pushed(&self) -> Result<Pushed, CliError> {
@@ -134,7 +139,6 @@ impl Arguments {
         connection: &ConnectionArgs,
         failed: FailedFile,
         started: Instant,
-        is_fast: bool,
     ) -> Result<(), CliError> {
         let source = source::open(&self.file).map_err(CliError::file("read", &self.file))?;
         let (size, position) = (source.size, Arc::clone(&source.read));
@@ -149,7 +153,7 @@ impl Arguments {
                 .rate
                 .map_or(BATCH_ROWS_MAX, |rate| BATCH_ROWS_MAX.min(rate as usize)),
             is_created: self.create,
-            is_fast,
+            has_keys: true,
             patience: Patience::new(self.patience),
             is_file: size.is_some(),
             failed,
@@ -158,6 +162,7 @@ impl Arguments {
             position,
             next: None,
         };
+        lane.client.reach().await?;
         let (lines, reading) = self.start_reader(input)?;
         let outcome = with_bar(&bar, lane.run(lines), || {}).await;
         lane.failed.flush()?;

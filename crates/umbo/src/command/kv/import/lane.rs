@@ -47,8 +47,9 @@ pub(super) struct ImportLane {
     pub(super) batch_rows: usize,
     /// Whether to create the namespace if it is absent.
     pub(super) is_created: bool,
-    /// Whether the namespace takes no idempotency keys: a batch that may have been written is written again.
-    pub(super) is_fast: bool,
+    /// Whether batches have idempotency keys. A namespace with fast writes takes none; there a batch that may have been
+    /// written is written again.
+    pub(super) has_keys: bool,
     pub(super) patience: Patience,
     /// Whether the rows can be read again. If so, an absent server ends the import, and no row is given up for it.
     pub(super) is_file: bool,
@@ -63,6 +64,13 @@ pub(super) struct ImportLane {
 
 /// A row to send again, and why.
 type AgainRow = (ImportLine, LineFailure);
+
+/// Returns whether the namespace refuses rows because it has fast writes.
+fn needs_exact_writes(result: &BatchResult) -> bool {
+    let refused = ErrorCode::NeedsExactWrites.type_uri();
+    let mut errors = result.rows.iter().filter_map(|row| row.error.as_ref());
+    errors.any(|error| error.type_uri == refused)
+}
 
 impl ImportLane {
     /// Writes rows until there are no more.
@@ -125,6 +133,10 @@ impl ImportLane {
         for attempts in 1.. {
             let sent = pending.len();
             let (again, wait) = match self.send(&client, &pending).await {
+                Ok(result) if self.has_keys && needs_exact_writes(&result) => {
+                    self.has_keys = false;
+                    continue;
+                }
                 Ok(result) => self.sort_out(pending, result, attempts)?,
                 Err(error) if self.is_hopeless(&error, attempts) => return Err(error.into()),
                 Err(error) => self.leave(pending, &error, attempts)?,
@@ -181,8 +193,8 @@ impl ImportLane {
         let options = BatchOptions {
             is_minimal: true,
             durability: self.durability,
-            is_repeatable: self.is_fast,
-            idempotency_ttl: (!self.is_fast).then_some(KEY_TTL),
+            is_repeatable: !self.has_keys,
+            idempotency_ttl: self.has_keys.then_some(KEY_TTL),
             ..BatchOptions::default()
         };
         let name = self.namespace.as_str();
