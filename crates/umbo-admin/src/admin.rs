@@ -260,8 +260,7 @@ impl AskedNamespace {
         Query::read(query, "")?;
         let spec: NamespaceSpec = json_body(dispatcher, headers, body, ADMIN_BODY_LEN_MAX).await?;
         if spec.writes == Some(WriteSetting::Fast) && !dispatcher.store.capabilities().fast_writes {
-            let text = "its engine has one copy of each shard, whose exact writes are as fast; create the namespace \
-                        without 'writes'";
+            let text = "the engine of the rows has exact writes only; create the namespace without 'writes'";
             return Err(RequestError::NotInEngine(text).into());
         }
         Ok(Self {

@@ -87,7 +87,7 @@ impl NamespaceRecord {
         }
     }
 
-    fn settings(&self) -> NamespaceSettings {
+    const fn settings(&self) -> NamespaceSettings {
         NamespaceSettings {
             default_ttl: self.default_ttl,
             durability: self.durability,

@@ -4,17 +4,19 @@
 //! in whatever order writes arrive. Versions are above all earlier ones of this process, and follow the clock. The guard
 //! of a bucket says only that it may have such rows, so that they are reclaimed once the namespace is removed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use scylla::statement::batch::{Batch, BatchType};
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Outcome,
     StoreError, StoredRow, WriteError, WriteRequest, Written,
 };
-use umbo_types::{NamespaceId, Row, ShardId, Version};
+use umbo_types::{NamespaceId, PartitionKey, Row, ShardId, Version};
 
 use crate::about::mark_of;
 use crate::bucket::BucketId;
@@ -43,8 +45,27 @@ fn is_plain(mutation: &Mutation) -> bool {
     is_plain && mutation.condition == Condition::Always
 }
 
+/// Returns why each mutation of a write is refused: by itself, or as its partition is written whole or not at all.
+fn refused(request: &WriteRequest) -> Vec<Option<WriteError>> {
+    let mutations = &request.mutations;
+    let mut aborted: HashMap<&PartitionKey, usize> = HashMap::new();
+    if request.atomicity == Atomicity::Partition {
+        for (index, mutation) in mutations.iter().enumerate() {
+            if !is_plain(mutation) {
+                aborted.entry(&mutation.key.partition).or_insert(index);
+            }
+        }
+    }
+    let refused = |mutation: &Mutation| match aborted.get(&mutation.key.partition) {
+        _ if !is_plain(mutation) => Some(WriteError::NeedsExactWrites),
+        Some(&index) => Some(WriteError::GroupAborted { index }),
+        None => None,
+    };
+    mutations.iter().map(refused).collect()
+}
+
 impl BucketEngine {
-    /// Makes a write, part by part; each part is one mutation of its bucket, applied whole.
+    /// Makes a write, all parts at the same time; each part is one mutation of its bucket, applied whole.
     pub(crate) async fn write_fast(
         self: &Arc<Self>,
         call: &CallContext,
@@ -57,25 +78,23 @@ impl BucketEngine {
             return vec![Err(WriteError::NeedsExactWrites); count];
         }
         let first = self.versions(request.proposed, count as u64);
-        let mut answers = vec![Err(WriteError::NeedsExactWrites); count];
-        for (bucket, mut indexes) in parts {
-            let refused = |&at: &usize| !is_plain(&request.mutations[at]);
-            let aborted_by = indexes.iter().copied().find(|at| refused(at));
-            if let Some(index) = aborted_by.filter(|_| request.atomicity == Atomicity::Partition) {
-                for &at in indexes.iter().filter(|at| !refused(at)) {
-                    answers[at] = Err(WriteError::GroupAborted { index });
-                }
-                continue;
-            }
-            indexes.retain(|at| !refused(at));
-            let version = |at: usize| Version(first + at as u64);
+        let version = |at: usize| Version(first + at as u64);
+        let refused = refused(request);
+        let mut answers: Vec<Result<Written, WriteError>> = refused
+            .iter()
+            .map(|error| Err(error.clone().unwrap_or(WriteError::NeedsExactWrites)))
+            .collect();
+        let parts = parts.map(|(bucket, mut indexes)| {
+            indexes.retain(|&at| refused[at].is_none());
             let changes = indexes
                 .iter()
                 .map(|&at| self.fast_change(bucket, request, at, version(at)));
             let applied = self.apply_fast(call, shard, bucket, changes.collect());
-            let applied = applied.await;
+            async move { (indexes, applied.await) }
+        });
+        for (indexes, applied) in join_all(parts).await {
             for at in indexes {
-                // Nobody has looked whether there was a row.
+                // It is not known whether there was a row.
                 let written = Written::new(version(at), true);
                 answers[at] = applied.clone().map(|()| written).map_err(WriteError::Store);
             }

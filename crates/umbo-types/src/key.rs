@@ -91,8 +91,8 @@ impl NamespaceId {
     /// The namespace of Umbo's own records: namespaces, tokens, secrets.
     pub const SYSTEM: Self = Self(0);
 
-    /// The bit that namespaces with fast writes have in their ids, and no others: so whoever knows a namespace knows how
-    /// its rows are written, and no namespace has rows of both kinds. Ids stay below 2³¹, as clients take them for signed
+    /// The bit that namespaces with fast writes have in their ids, and no others: so each write tells its kind, and no
+    /// namespace has rows of both kinds. Ids stay below 2³¹, as clients take them for signed
     /// numbers.
     const FAST: u32 = 1 << 30;
 
