@@ -30,7 +30,7 @@ static const int64_t SECOND = 1000000000;
 struct setting {
     int64_t wall_ns;         // added to CLOCK_REALTIME
     int64_t monotonic_ns;    // added to CLOCK_MONOTONIC
-    int64_t stopped_ns;      // CLOCK_MONOTONIC of the machine at which both stand still; 0 while they run
+    int64_t stopped_ns;      // CLOCK_MONOTONIC of the machine from which on both stand still; 0 while they run
     int64_t stopped_wall_ns; // CLOCK_REALTIME of the machine then
 };
 
@@ -65,21 +65,19 @@ static int64_t machine_ns(clockid_t which) {
     return now.tv_sec * SECOND + now.tv_nsec;
 }
 
-static struct setting in_effect(void) {
-    int64_t latest = __atomic_load_n(&control->latest, __ATOMIC_ACQUIRE);
-    return *(struct setting *)&control->settings[latest % SETTINGS];
-}
-
-static int64_t monotonic_ns(void) {
-    struct setting setting = in_effect();
-    int64_t now = setting.stopped_ns ? setting.stopped_ns : machine_ns(CLOCK_MONOTONIC);
-    return now + setting.monotonic_ns;
-}
-
-static int64_t wall_ns(void) {
-    struct setting setting = in_effect();
-    int64_t now = setting.stopped_ns ? setting.stopped_wall_ns : machine_ns(CLOCK_REALTIME);
-    return now + setting.wall_ns;
+// The time by the setting that is in effect when the machine's is read: a thread that is paused between the two looks
+// once more.
+static int64_t now_ns(clockid_t which) {
+    for (;;) {
+        int64_t latest = __atomic_load_n(&control->latest, __ATOMIC_ACQUIRE);
+        struct setting setting = *(struct setting *)&control->settings[latest % SETTINGS];
+        int64_t now = machine_ns(which);
+        if (latest != __atomic_load_n(&control->latest, __ATOMIC_ACQUIRE))
+            continue;
+        int is_wall = which == CLOCK_REALTIME;
+        int64_t stopped = is_wall ? setting.stopped_wall_ns : setting.stopped_ns;
+        return (stopped && stopped < now ? stopped : now) + (is_wall ? setting.wall_ns : setting.monotonic_ns);
+    }
 }
 
 static struct timespec timespec_of(int64_t ns) {
@@ -90,12 +88,9 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     // Other libraries may ask before the constructor has run.
     if (!control)
         return (int)syscall(SYS_clock_gettime, which, now);
-    if (which == CLOCK_MONOTONIC)
-        *now = timespec_of(monotonic_ns());
-    else if (which == CLOCK_REALTIME)
-        *now = timespec_of(wall_ns());
-    else
+    if (which != CLOCK_MONOTONIC && which != CLOCK_REALTIME)
         return next_clock_gettime(which, now);
+    *now = timespec_of(now_ns(which));
     return 0;
 }
 
@@ -103,10 +98,10 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) 
     // A negative timeout waits for events only.
     if (timeout_ms <= SLICE_MS)
         return next_epoll_wait(epoll, events, most, timeout_ms);
-    int64_t end = monotonic_ns() + (int64_t)timeout_ms * 1000000;
+    int64_t end = now_ns(CLOCK_MONOTONIC) + (int64_t)timeout_ms * 1000000;
     for (;;) {
         int ready = next_epoll_wait(epoll, events, most, SLICE_MS);
-        if (ready != 0 || monotonic_ns() >= end)
+        if (ready != 0 || now_ns(CLOCK_MONOTONIC) >= end)
             return ready;
     }
 }
@@ -127,7 +122,7 @@ long syscall(long number, ...) {
         return next_syscall(number, word[0], word[1], word[2], word[3], word[4], word[5]);
     int64_t end = until->tv_sec * SECOND + until->tv_nsec;
     for (;;) {
-        int64_t left = end - monotonic_ns();
+        int64_t left = end - now_ns(CLOCK_MONOTONIC);
         if (left <= 0) {
             errno = ETIMEDOUT;
             return -1;

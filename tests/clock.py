@@ -21,6 +21,8 @@ NS = 1_000_000_000
 LATEST = struct.Struct("=q")
 SETTING = struct.Struct("=qqqq")
 SETTINGS = 64
+# From the order to stand still to the moment of it: longer than the order takes to be written, but for a pause.
+LEAD_NS = NS // 1000
 
 
 def of_machine():
@@ -67,11 +69,18 @@ class Clock:
         self.write()
 
     def stop(self):
-        """Lets time stand still, as far as the processes see."""
-        if not self.stopped_ns:
-            # Both are told to the processes, so that none of them has to take one from the other.
-            self.stopped_ns, self.stopped_wall_ns = of_machine()
+        """Lets time stand still, as far as the processes see. They are told of a moment to come. One that is over when
+        they hear of it, because this process was paused meanwhile, would set them back, and what they did since would
+        lie in their future; then they are told of a later one."""
+        if self.stopped_ns:
+            return
+        while time.monotonic_ns() >= self.stopped_ns:
+            # Both are told, so that no process has to take one from the other.
+            monotonic_ns, wall_ns = of_machine()
+            self.stopped_ns, self.stopped_wall_ns = monotonic_ns + LEAD_NS, wall_ns + LEAD_NS
             self.write()
+        while time.monotonic_ns() < self.stopped_ns:
+            pass
 
     def go(self):
         """Lets time run again, from where it stood still."""
