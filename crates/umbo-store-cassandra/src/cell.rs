@@ -17,10 +17,6 @@ pub(crate) const fn small(number: u16) -> BoundValue {
     Some(CqlValue::SmallInt(number.cast_signed()))
 }
 
-pub(crate) const fn tiny(number: i8) -> BoundValue {
-    Some(CqlValue::TinyInt(number))
-}
-
 pub(crate) const fn big(number: u64) -> BoundValue {
     Some(CqlValue::BigInt(number.cast_signed()))
 }

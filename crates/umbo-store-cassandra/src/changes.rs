@@ -10,9 +10,10 @@ use crate::bucket::BucketId;
 use crate::cell::{blob, int};
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
-use crate::found::{RowCells, SizeOf, StoredPlace};
+use crate::found::{RowCells, SizeOf};
 use crate::guard::{Guard, RowChange};
 use crate::needs::{place_of_record, place_of_upload};
+use crate::place::{PlaceRange, StoredPlace};
 use crate::sizes::add_size;
 use crate::view::{BucketView, Upload, ViewedRow};
 
@@ -125,14 +126,21 @@ impl BucketEngine {
     ) -> RowChange<'_> {
         let mut cells = row.bound();
         cells.extend(self.bucket_cells(bucket));
-        cells.extend(place.cells());
+        cells.push(Some(place.cell()));
         (&self.statements.put, cells)
     }
 
     fn deletion(&self, bucket: BucketId, place: &StoredPlace) -> RowChange<'_> {
         let mut cells = self.bucket_cells(bucket);
-        cells.extend(place.cells());
+        cells.push(Some(place.cell()));
         (&self.statements.delete, cells)
+    }
+
+    /// Returns the statement that removes all rows at some places.
+    pub(crate) fn removal(&self, bucket: BucketId, places: PlaceRange) -> RowChange<'_> {
+        let mut cells = self.bucket_cells(bucket);
+        cells.extend(places.cells());
+        (&self.statements.delete_range, cells)
     }
 
     fn change_of_record(

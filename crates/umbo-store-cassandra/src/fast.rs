@@ -20,15 +20,17 @@ use umbo_types::{NamespaceId, PartitionKey, Row, ShardId, Version};
 
 use crate::about::mark_of;
 use crate::bucket::BucketId;
-use crate::cell::{big, int};
+use crate::cell::big;
 use crate::changes::cells_of;
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
-use crate::found::{SizeOf, StoredPlace};
+use crate::found::SizeOf;
 use crate::guard::{Guard, RowChange};
+use crate::place::{PlaceRange, StoredPlace};
 use crate::queue::Work;
 use crate::removal::STEP_ROWS_MAX;
 use crate::runner::answered;
+use crate::schema::ROW;
 
 /// The size that a guard has of rows that are not counted: no number of rows.
 const NOT_COUNTED: SizeOf = (-1, 0, 0);
@@ -140,7 +142,7 @@ impl BucketEngine {
         };
         let mut cells = row.bound_fast(version, mark_of(self.process));
         cells.extend(self.bucket_cells(bucket));
-        cells.extend(place.cells());
+        cells.push(Some(place.cell()));
         (statement, cells)
     }
 
@@ -152,7 +154,7 @@ impl BucketEngine {
     ) -> RowChange<'_> {
         let mut cells = vec![big(version.0)];
         cells.extend(self.bucket_cells(bucket));
-        cells.extend(place.cells());
+        cells.push(Some(place.cell()));
         (&self.statements.fast.delete, cells)
     }
 
@@ -234,7 +236,8 @@ impl BucketEngine {
             request.partition.as_bytes(),
         );
         let rows_max = request.rows_max.min(STEP_ROWS_MAX);
-        let walk = self.range_of(bucket, at, &request.range, false, true, rows_max + 1);
+        let places = PlaceRange::of_sorts(at, &request.range);
+        let walk = self.walk(bucket, places, false, true, rows_max + 1);
         let mut found = walk.await.map_err(|error| error.of(shard))?;
         let has_more = found.len() > rows_max as usize;
         found.truncate(rows_max as usize);
@@ -264,8 +267,8 @@ impl BucketEngine {
         let above = self.clock.wall().0 + CLOCKS_DIFFER_MAX.as_micros() as u64;
         let mut cells = vec![big(above)];
         cells.extend(self.bucket_cells(bucket));
-        cells.push(int(dataset.0));
-        let statement = &self.statements.fast.delete_all;
+        cells.extend(PlaceRange::of_kind(ROW, dataset).cells());
+        let statement = &self.statements.fast.delete_range;
         self.execute(statement, cells).await.map(|_| ())
     }
 }

@@ -1,19 +1,17 @@
 //! Rows of a bucket as the cluster sends and takes them.
 
 use bytes::Bytes;
-use scylla::cluster::metadata::ColumnType;
-use scylla::deserialize::FrameSlice;
-use scylla::deserialize::row::ColumnIterator;
+use scylla::deserialize::row::{ColumnIterator, RawColumn};
 use scylla::deserialize::value::DeserializeValue;
 use scylla::response::query_result::QueryResult;
 use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::{RowRef, StoredRow};
-use umbo_types::{Key, NamespaceId, Row, UploadId, Value, Version};
+use umbo_types::{Key, Row, UploadId, Value, Version};
 
 use crate::about::{About, MARK_LEN, VALUE_OF_WALK_MAX};
-use crate::cell::{BoundValue, big, blob, int, small, tiny};
+use crate::cell::{BoundValue, big, blob, int};
 use crate::error::ClusterError;
-use crate::schema::ROW;
+use crate::place::StoredPlace;
 
 /// What a commit sets of a row: everything, so that nothing of an earlier one stays.
 #[derive(Debug, Default)]
@@ -63,38 +61,6 @@ impl RowCells {
             big(version.0),
             blob(&about.encode()),
             blob(&value),
-        ]
-    }
-}
-
-/// The place of a row in its bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct StoredPlace {
-    pub(crate) kind: i8,
-    pub(crate) dataset: NamespaceId,
-    pub(crate) slot: u16,
-    pub(crate) partition: Bytes,
-    pub(crate) sort: Bytes,
-}
-
-impl StoredPlace {
-    pub(crate) fn of_row(dataset: NamespaceId, slot: u16, key: &Key) -> Self {
-        Self {
-            kind: ROW,
-            dataset,
-            slot,
-            partition: Bytes::copy_from_slice(key.partition.as_bytes()),
-            sort: Bytes::copy_from_slice(key.sort.as_bytes()),
-        }
-    }
-
-    pub(crate) fn cells(&self) -> [BoundValue; 5] {
-        [
-            tiny(self.kind),
-            int(self.dataset.0),
-            small(self.slot),
-            blob(&self.partition),
-            blob(&self.sort),
         ]
     }
 }
@@ -176,20 +142,18 @@ impl FoundRow {
     }
 }
 
-/// Reads a row of the columns that its statement asks for. Returns `None` if the bucket has a guard and no rows.
-fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterError> {
-    let mut columns = columns.map(|column| column.map(|column| (column.spec.typ(), column.slice)));
-    let mut next = || -> Result<_, ClusterError> {
+/// Reads a row: its place and the columns that its statement asks for. Returns `None` if the bucket has a guard and no rows.
+fn found(mut columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterError> {
+    let mut next = || {
         let column = columns.next();
-        Ok(column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
+        read(&column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
     };
-    // In the order of the statements.
-    let (kind, dataset) = (read::<i8>(next()?)?, read::<i32>(next()?)?);
-    let (slot, partition) = (read::<i16>(next()?)?, read::<Bytes>(next()?)?);
-    let (sort, about) = (read::<Bytes>(next()?)?, read::<Bytes>(next()?)?);
-    let (Some(kind), Some(dataset)) = (kind, dataset) else {
+    let (place, about) = (next()?, next()?);
+    let Some(place) = place else {
         return Ok(None);
     };
+    let place = StoredPlace::decode(place);
+    let place = place.ok_or_else(|| ClusterError::damaged("the place of a row is cut"))?;
     let about = About::decode(about.unwrap_or_default())?;
     let mut value = about
         .large
@@ -197,29 +161,24 @@ fn found(columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterErr
     // At most one of the two columns has bytes, or, of a fast write, the other one may have bytes of an earlier write.
     let mark = about.mark.as_ref().map_or(&[][..], |mark| mark);
     for (is_apart, column) in [false, true].into_iter().zip(columns) {
-        let bytes = read::<Bytes>(column?)?;
+        let bytes = read(&column?)?;
         if mark.is_empty() || is_apart == about.is_apart() {
             let bytes = bytes.map(|bytes| bytes.slice(mark.len().min(bytes.len())..));
             value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
         }
     }
     Ok(Some(FoundRow {
-        place: StoredPlace {
-            kind,
-            dataset: NamespaceId(dataset.cast_unsigned()),
-            slot: slot.unwrap_or_default().cast_unsigned(),
-            partition: partition.unwrap_or_default(),
-            sort: sort.unwrap_or_default(),
-        },
+        place,
         about,
         value: value.unwrap_or_default(),
     }))
 }
 
-fn read<'frame, T: for<'meta> DeserializeValue<'frame, 'meta>>(
-    (kind, slice): (&ColumnType<'_>, Option<FrameSlice<'frame>>),
-) -> Result<Option<T>, ClusterError> {
-    Ok(Option::<T>::deserialize(kind, slice)?)
+fn read(column: &RawColumn<'_, '_>) -> Result<Option<Bytes>, ClusterError> {
+    Ok(Option::<Bytes>::deserialize(
+        column.spec.typ(),
+        column.slice,
+    )?)
 }
 
 /// Returns whether a conditional statement was applied.

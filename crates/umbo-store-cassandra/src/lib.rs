@@ -21,6 +21,7 @@ mod hedge;
 mod needs;
 mod node_report;
 mod nodes;
+mod place;
 mod probe;
 mod queue;
 mod reads;

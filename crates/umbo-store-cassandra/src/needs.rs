@@ -8,11 +8,12 @@ use umbo_store::{Change, DatasetGroup, IdempotencyRecord, SortRange, UploadState
 use umbo_types::{NamespaceId, PartitionKey, Timestamp, UploadId};
 
 use crate::bucket::BucketId;
-use crate::cell::{int, tiny};
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
-use crate::found::{FoundRow, StoredPlace, decode};
+use crate::found::{FoundRow, decode};
 use crate::guard::Guard;
+use crate::place::{PlaceRange, StoredPlace};
+use crate::reads::ALL;
 use crate::schema::{IDEMPOTENCY, REMOVED_RANGE, UPLOAD};
 use crate::view::{BucketView, Upload, ViewedState};
 
@@ -29,9 +30,10 @@ impl BucketEngine {
     ) -> Result<Vec<FoundRow>, ClusterError> {
         let mut found = Vec::new();
         for some in places.chunks(PLACES_MAX) {
-            let tuple = |place: &StoredPlace| CqlValue::Tuple(place.cells().into());
             let mut cells = self.bucket_cells(bucket);
-            cells.push(Some(CqlValue::List(some.iter().map(tuple).collect())));
+            cells.push(Some(CqlValue::List(
+                some.iter().map(StoredPlace::cell).collect(),
+            )));
             let statement = self.statements.rows.at.of(keys_only);
             found.extend(decode(self.execute(statement, cells).await?)?);
         }
@@ -89,12 +91,8 @@ impl BucketEngine {
         building: NamespaceId,
         view: &mut BucketView,
     ) -> Result<(), ClusterError> {
-        let mut cells = self.bucket_cells(bucket);
-        cells.extend([tiny(REMOVED_RANGE), int(building.0)]);
-        let answer = self
-            .execute(self.statements.rows.kind.of(false), cells)
-            .await?;
-        for found in decode(answer)? {
+        let places = PlaceRange::of_kind(REMOVED_RANGE, building);
+        for found in self.walk(bucket, places, false, false, ALL).await? {
             let range = SortRange {
                 start: found.place.sort,
                 // An end is never empty, and a row without one has no value.

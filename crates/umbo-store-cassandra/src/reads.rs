@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use scylla::value::CqlValue;
 use umbo_routing::Slot;
 use umbo_store::{
-    ChunkRequest, Page, RangeRequest, RowCollector, ScanPage, ScanRequest, SortRange, StoreError,
+    ChunkRequest, Page, RangeRequest, RowCollector, ScanPage, ScanRequest, StoreError,
 };
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, MULTI_GET_BYTES_MAX, SLOTS};
 use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::bucket::BucketId;
-use crate::cell::{blob, int, small};
+use crate::cell::{blob, int};
 use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
-use crate::found::{FoundRow, StoredPlace, decode};
+use crate::found::{FoundRow, decode};
+use crate::place::{PlaceRange, StoredPlace};
 
 /// Rows of a multi-get that are read at the same time.
 const GETS_AT_ONCE: usize = 32;
@@ -25,6 +25,8 @@ const GETS_AT_ONCE: usize = 32;
 const ROWS_IN_RESERVE: u64 = 2;
 /// Rows that a query asks for at least.
 const ROWS_MIN: u64 = 16;
+/// A limit above any number of rows.
+pub(crate) const ALL: u32 = i32::MAX.unsigned_abs();
 
 impl BucketEngine {
     /// Returns the bucket of a partition of a dataset.
@@ -46,7 +48,7 @@ impl BucketEngine {
     ) -> Result<Option<Row>, ClusterError> {
         let slot = self.map.slot(dataset, &key.partition);
         let mut cells = self.bucket_cells(self.bucket_at(dataset, slot));
-        cells.extend(StoredPlace::of_row(dataset, slot.index(), key).cells());
+        cells.push(Some(StoredPlace::of_row(dataset, slot.index(), key).cell()));
         let found = decode(self.execute(&self.statements.rows.get, cells).await?)?;
         let stored = found.first().and_then(FoundRow::stored);
         let row = stored.map(|stored| stored.row);
@@ -84,26 +86,22 @@ impl BucketEngine {
         rows as u32 + 1
     }
 
-    /// Reads rows of a partition of a dataset in order.
-    pub(crate) async fn range_of(
+    /// Reads rows of a bucket in order, or from the last one on.
+    pub(crate) async fn walk(
         &self,
         bucket: BucketId,
-        (dataset, slot, partition): (NamespaceId, u16, &[u8]),
-        range: &SortRange,
+        places: PlaceRange,
         reverse: bool,
         keys_only: bool,
         limit: u32,
     ) -> Result<Vec<FoundRow>, ClusterError> {
-        if range.is_empty() {
+        if places.is_empty() {
             return Ok(Vec::new());
         }
-        let kind = usize::from(range.end.is_some()) + 2 * usize::from(reverse);
         let mut cells = self.bucket_cells(bucket);
-        cells.extend([int(dataset.0), small(slot), blob(partition)]);
-        cells.push(blob(&range.start));
-        cells.extend(range.end.as_deref().map(blob));
-        cells.push(Some(CqlValue::Int(limit.cast_signed())));
-        let statement = self.statements.rows.range[kind].of(keys_only);
+        cells.extend(places.cells());
+        cells.push(int(limit));
+        let statement = self.statements.rows.walk[usize::from(reverse)].of(keys_only);
         decode(self.execute(statement, cells).await?)
     }
 
@@ -125,14 +123,8 @@ impl BucketEngine {
             slot.index(),
             request.partition.as_bytes(),
         );
-        let walk = self.range_of(
-            bucket,
-            at,
-            &request.range,
-            request.reverse,
-            request.keys_only,
-            limit,
-        );
+        let places = PlaceRange::of_sorts(at, &request.range);
+        let walk = self.walk(bucket, places, request.reverse, request.keys_only, limit);
         let mut walked = ChunkRows::of(walk.await?, limit);
         let now = self.clock.wall();
         if !request.keys_only {
@@ -148,31 +140,6 @@ impl BucketEngine {
             resume_after,
             touched,
         })
-    }
-
-    /// Reads rows of some slots of a bucket in order, of a dataset, from a key on.
-    pub(crate) async fn walk(
-        &self,
-        bucket: BucketId,
-        dataset: NamespaceId,
-        (after, (first_slot, last_slot)): (Option<&Key>, (u16, u16)),
-        keys_only: bool,
-        limit: i32,
-    ) -> Result<Vec<FoundRow>, ClusterError> {
-        let mut cells = self.bucket_cells(bucket);
-        cells.push(int(dataset.0));
-        match after {
-            None => cells.push(small(first_slot)),
-            Some(key) => cells.extend([
-                small(bucket.slot_of(key)),
-                blob(key.partition.as_bytes()),
-                blob(key.sort.as_bytes()),
-            ]),
-        }
-        cells.extend([int(dataset.0), small(last_slot)]);
-        cells.push(Some(CqlValue::Int(limit)));
-        let statement = self.statements.rows.scan[usize::from(after.is_some())].of(keys_only);
-        decode(self.execute(statement, cells).await?)
     }
 
     pub(crate) async fn scan(
@@ -198,16 +165,12 @@ impl BucketEngine {
                 slots.0.max(self.slots_begin(number)),
                 slots.1.min(self.last_slot(number)),
             );
-            let from = (after.as_ref(), of_bucket);
-            let walk = self.walk(
-                bucket,
-                dataset,
-                from,
-                request.keys_only,
-                limit.cast_signed(),
-            );
+            let mut places = PlaceRange::of_slots(dataset, of_bucket);
+            if let Some(key) = after.take() {
+                places = places.after(&StoredPlace::of_row(dataset, begin, &key));
+            }
+            let walk = self.walk(bucket, places, false, request.keys_only, limit);
             let mut walked = ChunkRows::of(walk.await?, limit);
-            after = None;
             if walked.rows.is_empty() {
                 continue;
             }

@@ -15,14 +15,16 @@ use tokio::sync::oneshot;
 use umbo_types::{NamespaceId, Timestamp, UploadId};
 
 use crate::bucket::BucketId;
-use crate::cell::{int, tiny};
+use crate::cell::int;
 use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
-use crate::found::{FoundRow, decode};
+use crate::found::FoundRow;
 use crate::guard::{Guard, RowChange};
 use crate::guarded::TRIES_MAX;
 use crate::needs::upload_of;
+use crate::place::PlaceRange;
 use crate::queue::{Reclaimed, Work};
+use crate::reads::ALL;
 use crate::schema::{IDEMPOTENCY, REMOVED_RANGE, ROW, UPLOAD};
 use crate::sizes::add_size;
 use crate::view::BucketView;
@@ -32,7 +34,7 @@ const RECLAIM_EVERY: Duration = Duration::from_mins(10);
 /// Pause after a round that could not do all.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Rows that one step reclaims.
-const STEP_ROWS: i32 = 1_000;
+const STEP_ROWS: u32 = 1_000;
 /// Guards that are read at the same time.
 const GUARDS_AT_ONCE: usize = 32;
 
@@ -183,7 +185,8 @@ impl BucketEngine {
             next.sizes.remove(&dataset.0.cast_signed());
             return self.commit(bucket, seen, next, Vec::new()).await;
         }
-        let rows = self.rows_of(bucket, dataset, STEP_ROWS).await?;
+        let places = PlaceRange::of_kind(ROW, dataset);
+        let rows = self.walk(bucket, places, false, true, STEP_ROWS).await?;
         let (mut next, now) = (seen.clone(), self.clock.wall());
         let mut view = BucketView::new(None, seen.top, now);
         let uploads: Vec<UploadId> = rows.iter().filter_map(FoundRow::upload).collect();
@@ -199,10 +202,8 @@ impl BucketEngine {
         let mut changes: Vec<RowChange<'_>> = Vec::new();
         let is_last = rows.len() < STEP_ROWS as usize;
         if let Some(last) = rows.last() {
-            let mut cells = self.bucket_cells(bucket);
-            cells.extend([tiny(ROW), int(dataset.0)]);
-            cells.extend(last.place.cells());
-            changes.push((&self.statements.delete_up_to, cells));
+            let places = PlaceRange::of_kind(ROW, dataset).up_to(&last.place);
+            changes.push(self.removal(bucket, places));
         }
         if is_last {
             // Rows that have expired in the engine are counted until then.
@@ -211,26 +212,11 @@ impl BucketEngine {
             let records = self.is_gone(bucket.identity).then_some(records);
             let ranges = (REMOVED_RANGE, dataset);
             for (kind, dataset) in [ranges].into_iter().chain(records) {
-                let mut cells = self.bucket_cells(bucket);
-                cells.extend([tiny(kind), int(dataset.0)]);
-                changes.push((&self.statements.delete_kind, cells));
+                changes.push(self.removal(bucket, PlaceRange::of_kind(kind, dataset)));
             }
         }
         self.change_uploads(bucket, &view, &mut next, &mut changes);
         self.commit(bucket, seen, next, changes).await
-    }
-
-    async fn rows_of(
-        &self,
-        bucket: BucketId,
-        dataset: NamespaceId,
-        limit: i32,
-    ) -> Result<Vec<FoundRow>, ClusterError> {
-        let slots = (
-            self.slots_begin(bucket.number),
-            self.last_slot(bucket.number),
-        );
-        self.walk(bucket, dataset, (None, slots), true, limit).await
     }
 
     /// Removes the uploads that are due by the guard that this process has left.
@@ -246,12 +232,8 @@ impl BucketEngine {
 
     /// Removes the uploads that are due, and finds when the next one is.
     async fn reclaim_uploads(&self, bucket: BucketId, seen: &Guard) -> Result<bool, ClusterError> {
-        let mut cells = self.bucket_cells(bucket);
-        cells.extend([tiny(UPLOAD), int(NamespaceId::SYSTEM.0)]);
-        let found = decode(
-            self.execute(self.statements.rows.kind.of(true), cells)
-                .await?,
-        )?;
+        let places = PlaceRange::of_kind(UPLOAD, NamespaceId::SYSTEM);
+        let found = self.walk(bucket, places, false, true, ALL).await?;
         let now = self.clock.wall();
         let mut next = seen.clone();
         next.due = None;

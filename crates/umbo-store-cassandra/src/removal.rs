@@ -9,12 +9,12 @@ use umbo_store::{DatasetGroup, DeleteRangeRequest, Deleted, SortRange, StoreErro
 use umbo_types::NamespaceId;
 
 use crate::bucket::BucketId;
-use crate::cell::{blob, int, small};
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
-use crate::found::{FoundRow, RowCells, StoredPlace};
+use crate::found::{FoundRow, RowCells};
 use crate::guard::{Guard, RowChange};
 use crate::guarded::TRIES_MAX;
+use crate::place::{PlaceRange, StoredPlace};
 use crate::queue::QueuedRemoval;
 use crate::schema::REMOVED_RANGE;
 use crate::sizes::add_size;
@@ -74,7 +74,8 @@ impl BucketEngine {
         for id in ids {
             let at = (id, slot, request.partition.as_bytes());
             let limit = rows_max as u32 + 1;
-            let walk = self.range_of(bucket, at, &request.range, false, true, limit);
+            let places = PlaceRange::of_sorts(at, &request.range);
+            let walk = self.walk(bucket, places, false, true, limit);
             found.push((id, walk.await?));
         }
         // The step ends with the last row that any of the datasets may lose.
@@ -142,16 +143,8 @@ impl BucketEngine {
 
     /// Returns the statement that removes rows of a partition from the first to the last.
     fn removal_of(&self, bucket: BucketId, rows: &[FoundRow]) -> Option<RowChange<'_>> {
-        let (first, last) = (&rows.first()?.place, &rows.last()?.place);
-        let mut cells = self.bucket_cells(bucket);
-        cells.extend([
-            int(first.dataset.0),
-            small(first.slot),
-            blob(&first.partition),
-            blob(&first.sort),
-            blob(&last.sort),
-        ]);
-        Some((&self.statements.delete_sorts, cells))
+        let places = PlaceRange::between(&rows.first()?.place, &rows.last()?.place);
+        Some(self.removal(bucket, places))
     }
 
     /// Returns the statement that keeps a load from putting rows of a range that a client has removed.

@@ -14,13 +14,13 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, Statement};
 
 /// Number of the layout of the tables. A version that cannot read a layout refuses it.
-pub(crate) const FORMAT: i32 = 2;
+pub(crate) const FORMAT: i32 = 3;
 
 /// Kinds of the rows of a bucket.
-pub(crate) const ROW: i8 = 0;
-pub(crate) const IDEMPOTENCY: i8 = 1;
-pub(crate) const REMOVED_RANGE: i8 = 2;
-pub(crate) const UPLOAD: i8 = 3;
+pub(crate) const ROW: u8 = 0;
+pub(crate) const IDEMPOTENCY: u8 = 1;
+pub(crate) const REMOVED_RANGE: u8 = 2;
+pub(crate) const UPLOAD: u8 = 3;
 
 /// The tables: name, and columns with everything behind them.
 pub(crate) const TABLES: [(&str, &str); 6] = [
@@ -48,13 +48,13 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
     ),
     (
         "buckets",
-        "(instance int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob, \
+        "(instance int, identity int, bucket smallint, place blob, \
          tag bigint static, last_commits frozen<list<frozen<tuple<bigint, bigint>>>> static, top bigint static, \
          epoch int static, live int static, \
          records_epoch bigint static, records_number bigint static, due bigint static, \
          sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, turn bigint static, \
          about blob, value blob, apart blob, \
-         primary key ((instance, identity, bucket), kind, dataset, slot, pk, sk)) \
+         primary key ((instance, identity, bucket), place)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
     ),
 ];
@@ -62,9 +62,11 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
 /// The bucket of a statement.
 const BUCKET: &str = "instance = ? and identity = ? and bucket = ?";
 /// A row of a bucket.
-const PLACE: &str = "kind = ? and dataset = ? and slot = ? and pk = ? and sk = ?";
+const PLACE: &str = "place = ?";
+/// Rows of a bucket: a `PlaceRange`.
+const PLACES: &str = "place >= ? and place < ?";
 /// Columns that are read of a row, without the value.
-const COLUMNS: &str = "kind, dataset, slot, pk, sk, about";
+const COLUMNS: &str = "place, about";
 /// Columns of the guard.
 const GUARD: [&str; 11] = [
     "tag",
@@ -103,11 +105,7 @@ pub(crate) struct Statements {
     pub(crate) set_guard: PreparedStatement,
     pub(crate) put: PreparedStatement,
     pub(crate) delete: PreparedStatement,
-    /// Removes the rows of a partition from one sort key to another, both included.
-    pub(crate) delete_sorts: PreparedStatement,
-    /// Removes rows of a dataset up to a place, which is included.
-    pub(crate) delete_up_to: PreparedStatement,
-    pub(crate) delete_kind: PreparedStatement,
+    pub(crate) delete_range: PreparedStatement,
     pub(crate) fast: FastStatements,
     pub(crate) rows: RowReads,
     pub(crate) own: OwnStatements,
@@ -120,8 +118,7 @@ pub(crate) struct FastStatements {
     /// Puts a row with a long value.
     pub(crate) put_apart: PreparedStatement,
     pub(crate) delete: PreparedStatement,
-    /// Removes all rows of a dataset.
-    pub(crate) delete_all: PreparedStatement,
+    pub(crate) delete_range: PreparedStatement,
 }
 
 /// Statements that read rows of a bucket.
@@ -130,13 +127,8 @@ pub(crate) struct RowReads {
     pub(crate) get: PreparedStatement,
     /// Rows by their places.
     pub(crate) at: RowsRead,
-    /// Rows of a partition: without and with an end, then the same from the last row on. All these walks leave values
-    /// that stand apart.
-    pub(crate) range: [RowsRead; 4],
-    /// Rows of a dataset in the order of slots: from a slot on, and after a key.
-    pub(crate) scan: [RowsRead; 2],
-    /// All rows of a kind.
-    pub(crate) kind: RowsRead,
+    /// Rows in order, then from the last one on; they leave values that stand apart.
+    pub(crate) walk: [RowsRead; 2],
 }
 
 /// Statements on the other tables.
@@ -198,33 +190,16 @@ impl Preparer<'_> {
         })
     }
 
-    async fn walk(&self, rest: &str) -> Result<RowsRead, PrepareError> {
-        self.reads(", value", rest).await
-    }
-
     async fn row_reads(&self) -> Result<RowReads, PrepareError> {
-        let from = "kind = 0 and dataset = ? and slot = ? and pk = ? and sk >= ?";
-        let back = "order by kind desc, dataset desc, slot desc, pk desc, sk desc";
-        let slots = "(kind, dataset, slot) <= (0, ?, ?) limit ?";
-        let after = "(kind, dataset, slot, pk, sk) > (0, ?, ?, ?, ?)";
         let values = ", value, apart";
-        let at = "(kind, dataset, slot, pk, sk) in ?";
+        let walk = async |order| {
+            let rest = format!("{PLACES} {order} limit ?");
+            self.reads(", value", &rest).await
+        };
         Ok(RowReads {
             get: self.select(values, PLACE).await?,
-            at: self.reads(values, at).await?,
-            range: [
-                self.walk(&format!("{from} limit ?")).await?,
-                self.walk(&format!("{from} and sk < ? limit ?")).await?,
-                self.walk(&format!("{from} {back} limit ?")).await?,
-                self.walk(&format!("{from} and sk < ? {back} limit ?"))
-                    .await?,
-            ],
-            scan: [
-                self.walk(&format!("(kind, dataset, slot) >= (0, ?, ?) and {slots}"))
-                    .await?,
-                self.walk(&format!("{after} and {slots}")).await?,
-            ],
-            kind: self.walk("kind = ? and dataset = ?").await?,
+            at: self.reads(values, "place in ?").await?,
+            walk: [walk("").await?, walk("order by place desc").await?],
         })
     }
 
@@ -243,7 +218,7 @@ impl Preparer<'_> {
             put: self.read(put("value")).await?,
             put_apart: self.read(put("apart")).await?,
             delete: self.read(delete(PLACE)).await?,
-            delete_all: self.read(delete("kind = 0 and dataset = ?")).await?,
+            delete_range: self.read(delete(PLACES)).await?,
         })
     }
 
@@ -320,18 +295,13 @@ impl Statements {
             "update {buckets} using ttl ? set {} where {BUCKET} and {PLACE}",
             set(&PUT)
         );
-        let sorts = "kind = 0 and dataset = ? and slot = ? and pk = ? and sk >= ? and sk <= ?";
-        let up_to =
-            "(kind, dataset) >= (?, ?) and (kind, dataset, slot, pk, sk) <= (?, ?, ?, ?, ?)";
         Ok(Self {
             guard: with.read(guard).await?,
             guard_serial,
             set_guard: with.write(set_guard).await?,
             put: with.write(put).await?,
             delete: with.write(delete(PLACE)).await?,
-            delete_sorts: with.write(delete(sorts)).await?,
-            delete_up_to: with.write(delete(up_to)).await?,
-            delete_kind: with.write(delete("kind = ? and dataset = ?")).await?,
+            delete_range: with.write(delete(PLACES)).await?,
             fast: with.fast().await?,
             rows: with.row_reads().await?,
             own: with.own().await?,
