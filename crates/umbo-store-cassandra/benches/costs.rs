@@ -2,6 +2,8 @@
 //!
 //! Both sides have the same values and number of callers, and take turns. The processor time is that of this process; the
 //! node has the other core of a machine with two, so the rates are lower bounds.
+//!
+//! A node of the tests is compiled for a quick start. `_JAVA_OPTIONS=-XX:TieredStopAtLevel=4` compiles it as one in production.
 
 #[path = "../tests/contract/calls.rs"]
 #[expect(dead_code, reason = "the tests make more calls")]

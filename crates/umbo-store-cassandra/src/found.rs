@@ -148,13 +148,12 @@ fn found(mut columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, Cluste
         let column = columns.next();
         read(&column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
     };
-    let (place, about) = (next()?, next()?);
-    let Some(place) = place else {
+    let Some(place) = next()? else {
         return Ok(None);
     };
     let place = StoredPlace::decode(place);
     let place = place.ok_or_else(|| ClusterError::damaged("the place of a row is cut"))?;
-    let about = About::decode(about.unwrap_or_default())?;
+    let about = About::decode(next()?.unwrap_or_default())?;
     let mut value = about
         .large
         .map(|large| Bytes::copy_from_slice(&large.encode()));

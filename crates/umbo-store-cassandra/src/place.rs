@@ -1,8 +1,8 @@
 //! Where a row stands in its bucket, as one byte string.
 //!
-//! `kind (u8) | dataset (u32) | slot (u16) | length of the partition key (u16) | partition key | sort key`, big-endian. So the
-//! rows of a kind are adjacent, of them those of a dataset, of a slot, and of a partition in the order of their sort keys.
-//! One column orders them, not five: the nodes compare and check each further one apart.
+//! `kind (u8) | dataset (u32) | slot (u16) | length of the partition key (u16) | partition key | sort key`, big-endian. So
+//! rows are in the order of kinds, then of datasets, of slots, of partitions, and of sort keys. It is one column, not
+//! five: the nodes compare and check each further one apart.
 
 use bytes::{Buf as _, Bytes};
 use scylla::value::CqlValue;
@@ -139,14 +139,6 @@ impl PlaceRange {
         }
     }
 
-    /// Ends with a place, which is included.
-    pub(crate) fn up_to(self, place: &StoredPlace) -> Self {
-        Self {
-            end: behind(place),
-            ..self
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.start >= self.end
     }
@@ -238,7 +230,5 @@ mod tests {
         assert!(has(&closed, &of_partition(b"c")) && !has(&closed, &of_partition(b"d")));
         let both = PlaceRange::between(&of_partition(b"b"), &of_partition(b"d"));
         assert!(has(&both, &of_partition(b"d")) && !has(&both, &of_partition(b"d\0")));
-        let all = PlaceRange::of_kind(ROW, NamespaceId(0xFF)).up_to(&of_partition(b"d"));
-        assert!(has(&all, &row(0, "a", b"")) && !has(&all, &of_partition(b"d\0")));
     }
 }

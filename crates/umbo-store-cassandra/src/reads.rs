@@ -99,8 +99,7 @@ impl BucketEngine {
             return Ok(Vec::new());
         }
         let mut cells = self.bucket_cells(bucket);
-        cells.extend(places.cells());
-        cells.push(int(limit));
+        cells.extend(places.cells().into_iter().chain([int(limit)]));
         let statement = self.statements.rows.walk[usize::from(reverse)].of(keys_only);
         decode(self.execute(statement, cells).await?)
     }

@@ -201,10 +201,7 @@ impl BucketEngine {
         }
         let mut changes: Vec<RowChange<'_>> = Vec::new();
         let is_last = rows.len() < STEP_ROWS as usize;
-        if let Some(last) = rows.last() {
-            let places = PlaceRange::of_kind(ROW, dataset).up_to(&last.place);
-            changes.push(self.removal(bucket, places));
-        }
+        changes.extend(self.removal_of(bucket, &rows));
         if is_last {
             // Rows that have expired in the engine are counted until then.
             next.sizes.remove(&dataset.0.cast_signed());

@@ -141,8 +141,8 @@ impl BucketEngine {
         Ok(is_applied.then_some(deleted))
     }
 
-    /// Returns the statement that removes rows of a partition from the first to the last.
-    fn removal_of(&self, bucket: BucketId, rows: &[FoundRow]) -> Option<RowChange<'_>> {
+    /// Returns the statement that removes rows from the first to the last of some in order.
+    pub(crate) fn removal_of(&self, bucket: BucketId, rows: &[FoundRow]) -> Option<RowChange<'_>> {
         let places = PlaceRange::between(&rows.first()?.place, &rows.last()?.place);
         Some(self.removal(bucket, places))
     }
