@@ -9,7 +9,6 @@ Owns the file that clock.c reads; what a process does with the time is its own b
 
 import mmap
 import pathlib
-import struct
 import tempfile
 import time
 
@@ -17,10 +16,8 @@ from preload import preloaded
 
 SOURCE = pathlib.Path(__file__).with_name("clock.c")
 NS = 1_000_000_000
-# As in clock.c: the number of the setting in effect, then settings of four words in turn.
-LATEST = struct.Struct("=q")
-SETTING = struct.Struct("=qqqq")
-SETTINGS = 64
+# As in clock.c: a word with the number of the setting in effect, then settings of four words in turn.
+WORD_LEN, WORDS, SETTINGS = 8, 4, 64
 # From the order to stand still to the moment of it: longer than the order takes to be written, but for a pause.
 LEAD_NS = NS // 1000
 
@@ -41,8 +38,9 @@ class Clock:
 
     def __init__(self):
         self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-clock-")
-        self.file.truncate(LATEST.size + SETTINGS * SETTING.size)
+        self.file.truncate(WORD_LEN * (1 + SETTINGS * WORDS))
         self.shared = mmap.mmap(self.file.fileno(), 0)
+        self.words = memoryview(self.shared).cast("q")
         self.latest = self.wall_ns = self.monotonic_ns = self.stopped_ns = self.stopped_wall_ns = 0
 
     def environment(self):
@@ -92,14 +90,16 @@ class Clock:
             self.write()
 
     def write(self):
-        """Writes a setting beside the one in effect, then lets it take effect."""
+        """Writes a setting beside the one in effect, then lets it take effect with one store of a word: `struct` would
+        clear the word before, and who looks then would go by another setting."""
         self.latest += 1
-        place = LATEST.size + self.latest % SETTINGS * SETTING.size
-        SETTING.pack_into(
-            self.shared, place, self.wall_ns, self.monotonic_ns, self.stopped_ns, self.stopped_wall_ns
-        )
-        LATEST.pack_into(self.shared, 0, self.latest)
+        place = 1 + self.latest % SETTINGS * WORDS
+        setting = self.wall_ns, self.monotonic_ns, self.stopped_ns, self.stopped_wall_ns
+        for at, word in enumerate(setting, place):
+            self.words[at] = word
+        self.words[0] = self.latest
 
     def close(self):
+        self.words.release()
         self.shared.close()
         self.file.close()
