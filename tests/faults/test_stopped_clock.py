@@ -49,3 +49,28 @@ def test_an_order_to_stand_still_that_is_late_is_given_again(monkeypatch):
     assert len(looks) == 3
     assert ours.stopped_ns == looks[-1][0] + clock.LEAD_NS
     assert ours.monotonic() == ours.stopped_ns / clock.NS
+
+
+# Looks at the number of the setting in effect all the while; prints by how much it ever went down.
+LOOKER = """
+import mmap, select, sys
+file = open(sys.argv[1], "rb")
+words = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("q")
+latest = down = 0
+print(flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(1000):
+        now = words[0]
+        down, latest = max(down, latest - now), now
+print(down)
+"""
+
+
+def test_no_process_ever_goes_by_an_earlier_setting():
+    ours = clock.Clock()
+    command = [sys.executable, "-c", LOOKER, ours.file.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as looker:
+        looker.stdout.readline()
+        for _ in range(100_000):
+            ours.write()
+        assert looker.communicate()[0] == "0\n"

@@ -141,7 +141,7 @@ impl BucketEngine {
         Ok(is_applied.then_some(deleted))
     }
 
-    /// Returns the statement that removes rows from the first to the last of some in order.
+    /// Returns the statement that removes the rows from the first of these to the last.
     pub(crate) fn removal_of(&self, bucket: BucketId, rows: &[FoundRow]) -> Option<RowChange<'_>> {
         let places = PlaceRange::between(&rows.first()?.place, &rows.last()?.place);
         Some(self.removal(bucket, places))
