@@ -196,30 +196,39 @@ async fn check_layout(
     settings: &CassandraSettings,
 ) -> Result<(), CassandraOpenError> {
     let instance = settings.instance.cast_signed();
-    let wanted = [FORMAT, settings.shards.into(), settings.buckets.into()];
+    let wanted: [i32; 2] = [settings.shards.into(), settings.buckets.into()];
     let layout = format!("\"{}\".layout", settings.keyspace);
-    let text = format!(
-        "insert into {layout} (instance, format, shards, buckets) values (?, ?, ?, ?) if not exists"
-    );
-    let values = (instance, wanted[0], wanted[1], wanted[2]);
-    session.query_unpaged(text, values).await.map_err(failed)?;
-    let text = format!("select format, shards, buckets from {layout} where instance = ?");
-    let answer = session.query_unpaged(text, (instance,)).await;
-    let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
-    let (format, shards, buckets) = rows.first_row::<(i32, i32, i32)>().map_err(failed)?;
-    let differs = [("format", format), ("shards", shards), ("buckets", buckets)]
-        .into_iter()
-        .zip(wanted)
-        .find(|((_, there), wanted)| there != wanted);
-    match differs {
-        None => Ok(()),
-        Some(((what, there), wanted)) => Err(CassandraOpenError::OtherLayout {
+    let check = |what, whose, there: i32, wanted: i32| {
+        if there == wanted {
+            return Ok(());
+        }
+        Err(CassandraOpenError::OtherLayout {
             keyspace: settings.keyspace.clone(),
             what,
             there,
+            whose,
             wanted,
-        }),
+        })
+    };
+    // All instances share the tables, so the format is the same for all.
+    let text = format!("select format from {layout}");
+    let answer = session.query_unpaged(text, ()).await;
+    let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
+    for row in rows.rows::<(i32,)>().map_err(failed)? {
+        let (format,) = row.map_err(failed)?;
+        check("format", "this version reads", format, FORMAT)?;
     }
+    let text = format!(
+        "insert into {layout} (instance, format, shards, buckets) values (?, ?, ?, ?) if not exists"
+    );
+    let values = (instance, FORMAT, wanted[0], wanted[1]);
+    session.query_unpaged(text, values).await.map_err(failed)?;
+    let text = format!("select shards, buckets from {layout} where instance = ?");
+    let answer = session.query_unpaged(text, (instance,)).await;
+    let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
+    let (shards, buckets) = rows.first_row::<(i32, i32)>().map_err(failed)?;
+    check("shards", "the settings say", shards, wanted[0])?;
+    check("buckets", "the settings say", buckets, wanted[1])
 }
 
 /// Returns when the nodes answer a write: the setting `commitlog_sync` of one of them.

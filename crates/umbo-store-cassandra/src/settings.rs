@@ -88,7 +88,7 @@ pub enum CassandraOpenError {
     )]
     BadKeyspace(String),
     /// The rows that are there are laid out otherwise.
-    #[error("the keyspace '{keyspace}' has {what} {there}, and the settings say {wanted}")]
+    #[error("the keyspace '{keyspace}' has {what} {there}, and {whose} {wanted}")]
     OtherLayout {
         /// The keyspace.
         keyspace: String,
@@ -96,7 +96,9 @@ pub enum CassandraOpenError {
         what: &'static str,
         /// As it is in the keyspace.
         there: i32,
-        /// As the settings or this version have it.
+        /// Whose number differs: `the settings say` or `this version reads`.
+        whose: &'static str,
+        /// Their number.
         wanted: i32,
     },
     /// No node of the data center is known to the driver.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use scylla::client::session_builder::SessionBuilder;
 use tokio::task::JoinSet;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Condition, DatasetGroup, Idempotency, ManualClock,
@@ -263,6 +264,46 @@ async fn other_layouts_are_refused() {
         let error = error.expect_err("it is wrong").to_string();
         assert!(error.contains(text), "{error}");
     }
+}
+
+/// A keyspace with tables of an earlier version is refused by name, also for an instance that it has no rows of.
+#[tokio::test]
+async fn an_earlier_format_is_refused() {
+    let settings = CassandraSettings {
+        keyspace: "earlier".to_owned(),
+        ..settings().await
+    };
+    let node = SessionBuilder::new().known_nodes(&settings.contact_points);
+    let session = node.build().await.expect("the nodes serve");
+    for text in [
+        "create keyspace earlier with replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}",
+        "create table earlier.layout (instance int primary key, format int, shards int, buckets int)",
+        "create table earlier.buckets (instance int, pk blob, primary key (instance, pk))",
+        "insert into earlier.layout (instance, format, shards, buckets) values (1000, 2, 4, 8)",
+    ] {
+        session.query_unpaged(text, ()).await.expect(text);
+    }
+    for instance in [1000, 1001] {
+        let of_instance = CassandraSettings {
+            instance,
+            ..settings.clone()
+        };
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1)));
+        let error = CassandraStore::open(&of_instance, clock).await.map(|_| ());
+        let error = error.expect_err("it is of an earlier version").to_string();
+        assert!(
+            error.contains("has format 2, and this version reads 3"),
+            "{error}"
+        );
+    }
+    let rows = session
+        .query_unpaged("select instance from earlier.layout", ())
+        .await;
+    let rows = rows
+        .expect("it is there")
+        .into_rows_result()
+        .expect("it has rows");
+    assert_eq!(rows.rows_num(), 1, "a refused start leaves nothing");
 }
 
 /// A process counts what others have written once it goes through all buckets: after a new copy of the records, at the
