@@ -2,11 +2,13 @@
 share the rows."""
 
 import concurrent.futures
+import itertools
+import json
 
 import pytest
 
 import cassandra_node
-from harness import Server, wait_until
+from harness import Server, b64u, row_bytes, wait_until
 
 pytestmark = [pytest.mark.real("cassandra"), pytest.mark.embedded("the engine takes the place of the nodes")]
 
@@ -65,6 +67,32 @@ def test_the_largest_batch_goes_to_one_partition(server):
         assert all(line["status"] in (200, 201, 204) for line in lines), lines[:3]
     assert [ns.get("p", f"n{number}").body for number in range(3)] == [b"500"] * 3
     assert len(ns.range_all("p", prefix="0")) == 10_000
+
+
+@pytest.mark.parametrize("writes", ["exact", "fast"])
+def test_keys_of_any_bytes_are_in_order_and_apart(server, writes):
+    """Keys that begin or end as others do, in the longest and the shortest form."""
+    body = json.dumps({"writes": writes}).encode()
+    assert server.client().put(f"/admin/v1/namespaces/{writes}", body, content_type="application/json").status == 201
+    ns = server.namespace(writes)
+    partitions = [b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0", b"a\xff", b"\0" * 1024, b"\xff" * 1024]
+    sorts = sorted([b"", b"\0", b"\0\0", b"\xff", b"\xff\xff", b"s", b"s\0", b"t", b"\0" * 2048, b"\xff" * 2048])
+    keys = list(itertools.product(partitions, sorts))
+    rows = [{"pk64": b64u(pk), "sk64": b64u(sk), "v": f"{at}"} for at, (pk, sk) in enumerate(keys)]
+    assert all(line["status"] < 300 for line in ns.write(rows).batch()[:-1])
+
+    def walked(limit):
+        return [(row_bytes(row, "pk"), row_bytes(row, "sk")) for row in ns.scan_all(limit=limit)]
+
+    assert sorted(walked(1)) == sorted(walked(1_000)) == sorted(keys)
+    for pk, (start, end) in itertools.product(partitions, itertools.combinations(sorts, 2)):
+        found = ns.range_all(b64u(pk), enc="b64u", start=b64u(start), end=b64u(end), limit=4)
+        assert [row_bytes(row, "sk") for row in found] == [sk for sk in sorts if start <= sk < end], (pk, start, end)
+    last = [row_bytes(row, "sk") for row in ns.range_all(b64u(b"\xff"), enc="b64u", reverse="true", limit=3)]
+    assert last == sorts[::-1]
+    gone = ns.client.delete(f"{ns.base}/range/{b64u(b'a')}?enc=b64u&start={b64u(sorts[2])}")
+    assert gone.json()["rows"] == len(sorts) - 2
+    assert sorted(walked(7)) == sorted(key for key in keys if key[0] != b"a" or key[1] < sorts[2])
 
 
 def test_a_map_of_nodes_contradicts_the_engine(folder):
