@@ -13,6 +13,11 @@ pub(crate) enum ClusterError {
     /// The cluster refused it, did not answer, or could not be reached.
     #[error("{0}")]
     Request(Box<ExecutionError>),
+    /// Nodes gave a read up.
+    #[error(
+        "nodes gave the read up, as they do after `tombstone_failure_threshold` removed rows: {0}"
+    )]
+    GivenUp(Box<ExecutionError>),
     /// The answer is not what the statement has.
     #[error("the answer cannot be read: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
@@ -42,18 +47,26 @@ impl ClusterError {
                 reason,
                 outcome: Outcome::Unknown,
             },
-            Self::Request(_) | Self::Answer(_) | Self::Contended => StoreError::Unavailable {
-                shard,
-                reason,
-                outcome: Outcome::NotApplied,
-            },
+            Self::Request(_) | Self::GivenUp(_) | Self::Answer(_) | Self::Contended => {
+                StoreError::Unavailable {
+                    shard,
+                    reason,
+                    outcome: Outcome::NotApplied,
+                }
+            }
         }
     }
 }
 
 impl From<ExecutionError> for ClusterError {
     fn from(error: ExecutionError) -> Self {
-        Self::Request(Box::new(error))
+        match error {
+            ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+                DbError::ReadFailure { .. },
+                _,
+            )) => Self::GivenUp(Box::new(error)),
+            _ => Self::Request(Box::new(error)),
+        }
     }
 }
 

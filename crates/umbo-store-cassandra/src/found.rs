@@ -142,16 +142,13 @@ impl FoundRow {
     }
 }
 
-/// Reads a row: its place and the columns that its statement asks for. Returns `None` if the bucket has a guard and no rows.
-fn found(mut columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, ClusterError> {
+/// Reads a row: its place and the columns that its statement asks for.
+fn found(mut columns: ColumnIterator<'_, '_>) -> Result<FoundRow, ClusterError> {
     let mut next = || {
         let column = columns.next();
         read(&column.ok_or_else(|| ClusterError::damaged("a column is missing"))??)
     };
-    let Some(place) = next()? else {
-        return Ok(None);
-    };
-    let place = StoredPlace::decode(place);
+    let place = StoredPlace::decode(next()?.unwrap_or_default());
     let place = place.ok_or_else(|| ClusterError::damaged("the place of a row is cut"))?;
     let about = About::decode(next()?.unwrap_or_default())?;
     let mut value = about
@@ -166,11 +163,11 @@ fn found(mut columns: ColumnIterator<'_, '_>) -> Result<Option<FoundRow>, Cluste
             value = value.or(bytes.filter(|bytes| !bytes.is_empty()));
         }
     }
-    Ok(Some(FoundRow {
+    Ok(FoundRow {
         place,
         about,
         value: value.unwrap_or_default(),
-    }))
+    })
 }
 
 fn read(column: &RawColumn<'_, '_>) -> Result<Option<Bytes>, ClusterError> {
@@ -192,7 +189,7 @@ pub(crate) fn decode(answer: QueryResult) -> Result<Vec<FoundRow>, ClusterError>
     let rows = answer.into_rows_result()?;
     let mut all = Vec::with_capacity(rows.rows_num());
     for row in rows.rows::<ColumnIterator<'_, '_>>()? {
-        all.extend(found(row?)?);
+        all.push(found(row?)?);
     }
     Ok(all)
 }

@@ -42,17 +42,17 @@ impl BucketEngine {
         bucket: BucketId,
         is_serial: bool,
     ) -> Result<Guard, ClusterError> {
-        type Columns = (
-            Option<i64>,
-            Option<Vec<(i64, i64)>>,
-            Option<i64>,
+        /// The column of the guard; `guard_cells` writes it.
+        type Parts = (
+            Vec<(i64, i64)>,
+            i64,
             Option<i32>,
             Option<i32>,
+            i64,
+            i64,
             Option<i64>,
-            Option<i64>,
-            Option<i64>,
-            Option<BTreeMap<i32, SizeOf>>,
-            Option<BTreeMap<i32, i32>>,
+            BTreeMap<i32, SizeOf>,
+            BTreeMap<i32, i32>,
             Option<i64>,
         );
         let statement = if is_serial {
@@ -61,27 +61,26 @@ impl BucketEngine {
             &self.statements.guard
         };
         let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
-        let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((tag, last_commits, top, epoch, live, records, number, due, sizes, runs, turn)) =
-            row
-        else {
+        let row = answer.into_rows_result()?;
+        let Some((tag, parts)) = row.maybe_first_row::<(i64, Parts)>()? else {
             return Ok(Guard::default());
         };
+        let (last_commits, top, epoch, live, records, number, due, sizes, runs, turn) = parts;
         Ok(Guard {
-            tag,
-            last_commits: last_commits.unwrap_or_default(),
-            top: Version(top.unwrap_or_default().cast_unsigned()),
+            tag: Some(tag),
+            last_commits,
+            top: Version(top.cast_unsigned()),
             live: epoch.zip(live).map(|(epoch, live)| {
                 let live = NamespaceId(live.cast_unsigned());
                 (epoch.cast_unsigned(), live)
             }),
             records: RecordsRevision {
-                epoch: records.unwrap_or_default().cast_unsigned(),
-                number: number.unwrap_or_default().cast_unsigned(),
+                epoch: records.cast_unsigned(),
+                number: number.cast_unsigned(),
             },
             due: due.map(|at| Timestamp(at.cast_unsigned())),
-            sizes: sizes.unwrap_or_default(),
-            runs: runs.unwrap_or_default(),
+            sizes,
+            runs,
             turn,
         })
     }
@@ -236,8 +235,7 @@ impl BucketEngine {
         });
         let runs = next.runs.iter();
         let runs = runs.map(|(&load, &run)| (number(load), number(run)));
-        let mut cells = vec![
-            next.tag.map(CqlValue::BigInt),
+        let parts = vec![
             Some(CqlValue::List(last_commits.collect())),
             big(next.top.0),
             next.live.and_then(|live| int(live.0)),
@@ -249,6 +247,7 @@ impl BucketEngine {
             Some(CqlValue::Map(runs.collect())),
             next.turn.map(CqlValue::BigInt),
         ];
+        let mut cells = vec![next.tag.map(CqlValue::BigInt), Some(CqlValue::Tuple(parts))];
         cells.extend(self.bucket_cells(bucket));
         cells.push(seen.tag.map(CqlValue::BigInt));
         cells

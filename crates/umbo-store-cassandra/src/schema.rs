@@ -1,9 +1,10 @@
 //! The tables, and every statement that is sent for a request.
 //!
-//! A Cassandra partition is a *bucket*: some hash slots of one namespace, with all its datasets. Its static columns are
-//! the guard of the bucket (`guard`). Its rows are of four kinds, so that one commit changes any of them: rows of
-//! datasets, idempotency records, removed ranges of a dataset that is being built, and states of uploads. Rows are
-//! written with UPDATE alone: an INSERT would leave a marker that keeps a row of nulls after its values have expired.
+//! A Cassandra partition is a *bucket*: some hash slots of one namespace, with all its datasets. Its first row, which has
+//! an empty place, is the guard of the bucket (`guard`). The others are of four kinds, so that one commit changes any of
+//! them: rows of datasets, idempotency records, removed ranges of a dataset that is being built, and states of uploads.
+//! Rows are written with UPDATE alone: an INSERT would leave a marker that keeps a row of nulls after its values have
+//! expired.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, Statement};
 
 /// Number of the layout of the tables. A version that cannot read a layout refuses it.
-pub(crate) const FORMAT: i32 = 3;
+pub(crate) const FORMAT: i32 = 4;
 
 /// Kinds of the rows of a bucket.
 pub(crate) const ROW: u8 = 0;
@@ -49,10 +50,8 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
     (
         "buckets",
         "(instance int, identity int, bucket smallint, place blob, \
-         tag bigint static, last_commits frozen<list<frozen<tuple<bigint, bigint>>>> static, top bigint static, \
-         epoch int static, live int static, \
-         records_epoch bigint static, records_number bigint static, due bigint static, \
-         sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, turn bigint static, \
+         tag bigint, guard frozen<tuple<list<tuple<bigint, bigint>>, bigint, int, int, bigint, bigint, bigint, \
+         map<int, tuple<bigint, bigint, bigint>>, map<int, int>, bigint>>, \
          about blob, value blob, apart blob, \
          primary key ((instance, identity, bucket), place)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
@@ -61,28 +60,14 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
 
 /// The bucket of a statement.
 const BUCKET: &str = "instance = ? and identity = ? and bucket = ?";
+/// The guard of a bucket.
+const GUARD: &str = "place = 0x";
 /// A row of a bucket.
 const PLACE: &str = "place = ?";
 /// Rows of a bucket: a `PlaceRange`.
 const PLACES: &str = "place >= ? and place < ?";
 /// Columns that are read of a row, without the value.
 const COLUMNS: &str = "place, about";
-/// Columns of the guard.
-const GUARD: [&str; 11] = [
-    "tag",
-    "last_commits",
-    "top",
-    "epoch",
-    "live",
-    "records_epoch",
-    "records_number",
-    "due",
-    "sizes",
-    "runs",
-    "turn",
-];
-/// Columns of a row that a commit sets, in the order of `RowCells`.
-const PUT: [&str; 3] = ["about", "value", "apart"];
 
 /// A statement that reads rows, with their values and without.
 #[derive(Debug)]
@@ -279,21 +264,17 @@ impl Statements {
     pub(crate) async fn prepare(session: &Session, keyspace: &str) -> Result<Self, PrepareError> {
         let with = Preparer { session, keyspace };
         let buckets = with.table("buckets");
-        let guard = GUARD.join(", ");
-        let guard = format!("select {guard} from {buckets} where {BUCKET} limit 1");
+        let guard = format!("select tag, guard from {buckets} where {BUCKET} and {GUARD}");
         let mut guard_serial = with.read(guard.clone()).await?;
         guard_serial.set_consistency(Consistency::LocalSerial);
         // A second one contends with the first.
         guard_serial.set_is_idempotent(false);
-        let set = |columns: &[&str]| columns.join(" = ?, ") + " = ?";
         let delete = |rest: &str| format!("delete from {buckets} where {BUCKET} and {rest}");
         let set_guard = format!(
-            "update {buckets} set {} where {BUCKET} if tag = ?",
-            set(&GUARD)
+            "update {buckets} set tag = ?, guard = ? where {BUCKET} and {GUARD} if tag = ?"
         );
         let put = format!(
-            "update {buckets} using ttl ? set {} where {BUCKET} and {PLACE}",
-            set(&PUT)
+            "update {buckets} using ttl ? set about = ?, value = ?, apart = ? where {BUCKET} and {PLACE}"
         );
         Ok(Self {
             guard: with.read(guard).await?,

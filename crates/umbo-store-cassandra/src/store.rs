@@ -127,8 +127,8 @@ impl CassandraStore {
         tracing::info!(shards, buckets, nodes, commit_log, "{message}");
         if commit_log == PERIODIC {
             tracing::warn!(
-                "the cluster answers writes before they are on its disks (commitlog_sync: periodic): they outlive the \
-                 end of processes, and not a loss of power of all copies within the next seconds"
+                "the cluster answers writes before they are on its disks (commitlog_sync: periodic): a node that is \
+                 killed may lose those of its last tenth of a second, and one without power those of its last seconds"
             );
         }
     }

@@ -46,19 +46,23 @@ fn row(number: usize) -> Key {
     Key::new("p", format!("{number:03}")).expect("it is short")
 }
 
+fn range_request(range: SortRange, keys_only: bool) -> RangeRequest {
+    RangeRequest {
+        namespace: FAST,
+        partition: key("p").partition,
+        range,
+        reverse: false,
+        rows_max: 7,
+        bytes_max: CHUNK_BYTES_MAX,
+        keys_only,
+    }
+}
+
 /// Reads the rows of a partition with as many chunks as it takes.
 async fn range(store: &CassandraStore, keys_only: bool) -> BTreeMap<Bytes, (u64, Bytes)> {
     let (mut range, mut rows) = (SortRange::default(), BTreeMap::new());
     loop {
-        let request = RangeRequest {
-            namespace: FAST,
-            partition: key("p").partition,
-            range: range.clone(),
-            reverse: false,
-            rows_max: 7,
-            bytes_max: CHUNK_BYTES_MAX,
-            keys_only,
-        };
+        let request = range_request(range.clone(), keys_only);
         let page = store.range_of(&CallContext::internal(), &request).await;
         let page = page.expect("it is served");
         for row in page.rows.iter() {
@@ -339,4 +343,30 @@ async fn nothing_is_left_of_a_namespace_that_is_gone() {
         let left = read(&other, FAST, &key(&format!("p{number}"))).await;
         assert_eq!(left, Ok(None));
     }
+}
+
+/// A read of the cluster fails that meets 100,000 removed rows. Neither the start of a process nor a commit reads them,
+/// wherever they stand in the bucket; a range over them says why it fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_of_many_removed_rows_is_read_and_bound() {
+    const REMOVED: usize = 101_000;
+    let settings = settings().await;
+    let one = process(&settings, 0).await;
+    for first in (0..REMOVED).step_by(1_000) {
+        let rows = (first..first + 1_000).map(|number| deletion(&row(number)));
+        let request = at_version(1_000_000, rows.collect());
+        for removed in one.write_rows(&CallContext::internal(), request).await {
+            removed.expect("it is written");
+        }
+    }
+    let other = process(&settings, 0).await;
+    keep(&other, copy(1, &[], Vec::new())).await;
+    let at = key("p");
+    write_at(&other, 9_000_000, put(&at, "behind them")).await;
+    let found = read(&one, FAST, &at).await.expect("it is served");
+    assert_eq!(found.expect("it is there").value.bytes, "behind them");
+    let all = range_request(SortRange::default(), false);
+    let refused = one.range_of(&CallContext::internal(), &all).await;
+    let refused = refused.expect_err("it meets them").to_string();
+    assert!(refused.contains("tombstone_failure_threshold"), "{refused}");
 }

@@ -292,7 +292,7 @@ async fn an_earlier_format_is_refused() {
         let error = CassandraStore::open(&of_instance, clock).await.map(|_| ());
         let error = error.expect_err("it is of an earlier version").to_string();
         assert!(
-            error.contains("has format 2, and this version reads 3"),
+            error.contains("has format 2, and this version reads 4"),
             "{error}"
         );
     }
