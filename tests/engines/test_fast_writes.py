@@ -1,13 +1,14 @@
 """Namespaces with fast writes on a real node of Cassandra: what they take, what they refuse by name, and what is left."""
 
 import json
+import subprocess
 
 import pytest
 
 import cassandra_node
-from bulk import row, run
+from bulk import environment, row, run
 from bulk_loads import lines
-from harness import Namespace, Server, memory_folder, wait_until
+from harness import Namespace, Server, binary, memory_folder, wait_until
 
 pytestmark = [pytest.mark.real("cassandra"), pytest.mark.embedded("the engine takes the place of the nodes")]
 
@@ -33,6 +34,12 @@ def servers():
 @pytest.fixture
 def ns(servers, request):
     return servers[0].namespace(request.node.originalname.replace("_", "-"), FAST)
+
+
+def command_output(server, *arguments):
+    done = subprocess.run([binary(), *arguments], env=environment(server), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    return done.stdout
 
 
 def through(server, ns):
@@ -119,6 +126,9 @@ def test_how_rows_are_written_never_changes(servers, ns):
     value = b"compressible " * 1_000
     ns.put("p", "s", value)
     assert ns.get("p", "s", cache_control="no-cache").body == value
+    header, *listed = command_output(servers[0], "ns", "ls").splitlines()
+    at, line = header.index("WRITES"), next(line for line in listed if line.startswith(ns.name))
+    assert line[at:].startswith("fast "), (header, line)
     # All servers know it, and those that come later.
     at_other = servers[1].client()
     wait_until(lambda: at_other.get(path).json().get("writes") == "fast", "the other server knows it")

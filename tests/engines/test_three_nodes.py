@@ -17,6 +17,8 @@ ROWS = int(os.environ.get("UMBO_TEST_LOAD_ROWS", 6_000))
 PART = 2_000 + ROWS // 100
 # Writes that meet a lost node may fail.
 FAILED_MAX = 5
+# One write in so many may be shed.
+SHED_SHARE = 50
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +117,13 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
             writer.has_ended.set()
         for writer in writers + of_events:
             writer.join()
-    failed = [answer for writer in writers + of_events for answer in writer.failed]
+    refused = [answer for writer in writers + of_events for answer in writer.failed]
+    shed = [answer for answer in refused if answer.headers.get("umbo-problem") == "overloaded"]
+    failed = [answer for answer in refused if answer not in shed]
     assert len(failed) <= FAILED_MAX, failed[:3]
+    # Three nodes and a long load share the machine: a few writes are told to come later.
+    assert len(shed) <= max(FAILED_MAX, sum(writer.done for writer in writers + of_events) // SHED_SHARE), len(shed)
+    assert all(answer.json()["outcome"] == "not-applied" for answer in shed), shed[:3]
     assert {number: of["state"] for number, of in versions(other).items()} == {1: "kept", 2: "live"}
     for ns in (one, other):
         check(ns, new, writers)

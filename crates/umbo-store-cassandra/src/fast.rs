@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Outcome,
@@ -20,7 +21,7 @@ use umbo_types::{NamespaceId, PartitionKey, Row, ShardId, Version};
 
 use crate::about::mark_of;
 use crate::bucket::BucketId;
-use crate::cell::big;
+use crate::cell::{BoundValue, big};
 use crate::changes::cells_of;
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
@@ -124,7 +125,8 @@ impl BucketEngine {
         let Mutation { key, change, .. } = &request.mutations[at];
         let place = StoredPlace::of_row(request.namespace, bucket.slot_of(key), key);
         let Change::Put { value, expires_at } = change else {
-            return self.fast_deletion(bucket, &place, version);
+            let delete = &self.statements.fast.delete;
+            return self.fast_removal(bucket, version.0, (delete, [Some(place.cell())]));
         };
         let stored = StoredRow {
             row: Row {
@@ -146,16 +148,16 @@ impl BucketEngine {
         (statement, cells)
     }
 
-    fn fast_deletion(
+    fn fast_removal<'a, const N: usize>(
         &self,
         bucket: BucketId,
-        place: &StoredPlace,
-        version: Version,
-    ) -> RowChange<'_> {
-        let mut cells = vec![big(version.0)];
+        version: u64,
+        (statement, places): (&'a PreparedStatement, [BoundValue; N]),
+    ) -> RowChange<'a> {
+        let mut cells = vec![big(version)];
         cells.extend(self.bucket_cells(bucket));
-        cells.push(Some(place.cell()));
-        (&self.statements.fast.delete, cells)
+        cells.extend(places);
+        (statement, cells)
     }
 
     /// Sends changes of a bucket as one mutation. Without an answer it is not known whether they are applied.
@@ -221,7 +223,7 @@ impl BucketEngine {
         }
     }
 
-    /// Makes a step of a removal: removes the rows that it finds.
+    /// Makes a step of a removal: removes older rows, from the first row of the step to the last.
     pub(crate) async fn remove_fast(
         self: &Arc<Self>,
         call: &CallContext,
@@ -243,10 +245,7 @@ impl BucketEngine {
         found.truncate(rows_max as usize);
         let now = self.clock.wall();
         let mut deleted = Deleted::default();
-        let first = self.versions(Version::proposed_at(now), found.len() as u64);
-        let mut changes = Vec::with_capacity(found.len());
-        for (version, row) in (first..).map(Version).zip(&found) {
-            changes.push(self.fast_deletion(bucket, &row.place, version));
+        for row in &found {
             if row.about.expires_at.is_none_or(|at| at > now) {
                 deleted.rows += 1;
                 deleted.bytes += row.place.sort.len() as u64 + row.about.len;
@@ -254,7 +253,14 @@ impl BucketEngine {
         }
         let last = found.last().filter(|_| has_more);
         deleted.resume_after = last.map(|row| row.place.sort.clone());
-        self.apply_fast(call, shard, bucket, changes).await?;
+        let version = self.versions(Version::proposed_at(now), 1);
+        let removal = found.first().zip(found.last()).map(|(first, last)| {
+            let places = PlaceRange::between(&first.place, &last.place);
+            let delete = &self.statements.fast.delete_range;
+            self.fast_removal(bucket, version, (delete, places.cells()))
+        });
+        let removal = removal.into_iter().collect();
+        self.apply_fast(call, shard, bucket, removal).await?;
         Ok(deleted)
     }
 
@@ -265,10 +271,9 @@ impl BucketEngine {
         dataset: NamespaceId,
     ) -> Result<(), ClusterError> {
         let above = self.clock.wall().0 + CLOCKS_DIFFER_MAX.as_micros() as u64;
-        let mut cells = vec![big(above)];
-        cells.extend(self.bucket_cells(bucket));
-        cells.extend(PlaceRange::of_kind(ROW, dataset).cells());
-        let statement = &self.statements.fast.delete_range;
+        let places = PlaceRange::of_kind(ROW, dataset).cells();
+        let delete = &self.statements.fast.delete_range;
+        let (statement, cells) = self.fast_removal(bucket, above, (delete, places));
         self.execute(statement, cells).await.map(|_| ())
     }
 }

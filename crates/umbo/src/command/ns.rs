@@ -135,7 +135,7 @@ impl Command {
 
 fn listing() -> Listing<NamespaceInfo> {
     Listing::new(
-        "NAME  ID  CREATED  DEFAULT-TTL  DURABILITY  COMPRESSION  ROWS  BYTES  RATIO  STATE",
+        "NAME  ID  CREATED  DEFAULT-TTL  DURABILITY  WRITES  COMPRESSION  ROWS  BYTES  RATIO  STATE",
     )
     .with("DEFAULT-TTL", |info: &NamespaceInfo| {
         let ttl = info.settings.default_ttl.map(Duration::from_secs);
