@@ -17,8 +17,8 @@ ROWS = int(os.environ.get("UMBO_TEST_LOAD_ROWS", 6_000))
 PART = 2_000 + ROWS // 100
 # Writes that meet a lost node may fail.
 FAILED_MAX = 5
-# One write in so many may be shed.
-SHED_SHARE = 50
+# Beside a load of a million rows, which shares the machine with three nodes, some are shed, too.
+REFUSED_MAX = max(FAILED_MAX, ROWS // 5_000)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +121,7 @@ def test_a_dataset_is_replaced_and_rolled_back_while_a_node_dies(servers, cluste
     shed = [answer for answer in refused if answer.headers.get("umbo-problem") == "overloaded"]
     failed = [answer for answer in refused if answer not in shed]
     assert len(failed) <= FAILED_MAX, failed[:3]
-    # Three nodes and a long load share the machine: a few writes are told to come later.
-    assert len(shed) <= max(FAILED_MAX, sum(writer.done for writer in writers + of_events) // SHED_SHARE), len(shed)
+    assert len(refused) <= REFUSED_MAX, refused[:3]
     assert all(answer.json()["outcome"] == "not-applied" for answer in shed), shed[:3]
     assert {number: of["state"] for number, of in versions(other).items()} == {1: "kept", 2: "live"}
     for ns in (one, other):
