@@ -194,7 +194,7 @@ fn namespaces_are_listed_with_their_sizes() {
         .unwrap()
         .split_whitespace()
         .collect();
-    assert_eq!((cells[0], cells[6]), ("demo", "10"));
+    assert_eq!((cells[0], cells[7]), ("demo", "10"));
 }
 
 #[test]
