@@ -7,7 +7,7 @@ import pytest
 
 import witness
 from clock import Clock
-from harness import IS_CASSANDRA, IS_CLUSTER, Namespace, Server, memory_folder
+from harness import IS_CASSANDRA, IS_REMOTE, Namespace, Server, memory_folder
 
 NUMBERS = itertools.count(1)
 # Where failed tests are noted, by the process that hears of all of them.
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items):
         for real in item.iter_markers("real"):
             item.user_properties.append(("real", real.args[0]))
         mark = item.get_closest_marker("embedded")
-        if (IS_CLUSTER or IS_CASSANDRA) and mark:
+        if IS_REMOTE and mark:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
         redb = item.get_closest_marker("redb")
         if IS_CASSANDRA and redb:

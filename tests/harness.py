@@ -34,6 +34,8 @@ TOPOLOGY = os.environ.get("UMBO_TEST_TOPOLOGY", "embedded")
 assert TOPOLOGY in ("embedded", "cluster", "cassandra"), TOPOLOGY
 IS_CLUSTER = TOPOLOGY == "cluster"
 IS_CASSANDRA = TOPOLOGY == "cassandra"
+# Its reads wait for other processes.
+IS_REMOTE = IS_CLUSTER or IS_CASSANDRA
 
 
 @contextlib.contextmanager

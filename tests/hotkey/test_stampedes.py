@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from harness import IS_CLUSTER, Client, Namespace, wait_until
+from harness import IS_REMOTE, Client, Namespace, wait_until
 from hot import LOOK_SECONDS, READS, WARM, came_by, kept
 
 READERS = 16
@@ -76,7 +76,7 @@ def asked_at_most(ways):
     """How often the store may be asked: once when the key becomes hot, and once more by who came just before that.
     Before a remote store each flight that came before the detection is one more; each reader may note one of their
     answers after the first hit of another."""
-    if not IS_CLUSTER:
+    if not IS_REMOTE:
         return 2
     return 2 + ways[: ways.index("hit")].count("miss") + READERS
 
