@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use umbo_store::{FencingToken, StoreError, WriteError, WriteRequest, Written, decide};
+use umbo_store::{CommitTime, FencingToken, StoreError, WriteError, WriteRequest, Written, decide};
 use umbo_types::{Deadline, NamespaceId, ShardId};
 
 use crate::bucket::BucketId;
@@ -22,15 +22,18 @@ impl BucketEngine {
         if writes.is_empty() {
             return;
         }
-        let shard = self.shard_of(bucket);
+        let (shard, begun) = (self.shard_of(bucket), self.clock.monotonic());
         match self.commit_writes(bucket, &writes).await {
             Ok(answers) => {
+                let took = self.clock.monotonic().saturating_duration_since(begun);
+                let all = writes.iter().map(QueuedWrite::weight).sum();
                 let state = self.shard(shard);
                 state.commits.fetch_add(1, Ordering::Relaxed);
                 for (write, answers) in writes.into_iter().zip(answers) {
                     let applied = answers.iter().filter(|answer| answer.is_ok()).count();
                     state.mutations.fetch_add(applied as u64, Ordering::Relaxed);
-                    let _ = write.answer.send(answers);
+                    let time = CommitTime::share_of(took, write.weight(), all);
+                    let _ = write.answer.send((answers, time));
                 }
                 self.reclaim_due(bucket).await;
             }

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Change, DeleteRangeRequest, Deleted, Mutation, StoreError, WriteError, WriteRequest, Written,
+    Change, CommitTime, DeleteRangeRequest, Deleted, Mutation, StoreError, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::Deadline;
 
@@ -20,12 +21,15 @@ const COMMIT_ROWS: usize = 1_000;
 /// node takes as one mutation by default.
 const COMMIT_BYTES: usize = 1 << 20;
 
+/// An answer to work, with the time of its commit. There is none where nothing was committed.
+pub(crate) type TimedAnswer<T> = (T, CommitTime);
+
 /// A write to one bucket.
 #[derive(Debug)]
 pub(crate) struct QueuedWrite {
     pub(crate) request: WriteRequest,
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) answer: oneshot::Sender<Vec<Result<Written, WriteError>>>,
+    pub(crate) answer: oneshot::Sender<TimedAnswer<Vec<Result<Written, WriteError>>>>,
 }
 
 /// Returns the bytes that a mutation adds to its commit.
@@ -61,7 +65,15 @@ impl QueuedWrite {
     /// Answers all mutations with the same error.
     pub(crate) fn refuse(self, error: StoreError) {
         let count = self.request.mutations.len();
-        let _ = self.answer.send(vec![Err(WriteError::Store(error)); count]);
+        let answers = vec![Err(WriteError::Store(error)); count];
+        let _ = self.answer.send((answers, CommitTime::default()));
+    }
+
+    /// Returns what the write counts in its commit.
+    pub(crate) fn weight(&self) -> u64 {
+        let mutations = &self.request.mutations;
+        let bytes: usize = mutations.iter().map(bytes_of).sum();
+        CommitTime::weight(mutations.len() as u64, bytes as u64)
     }
 }
 
@@ -70,7 +82,7 @@ impl QueuedWrite {
 pub(crate) struct QueuedRemoval {
     pub(crate) request: DeleteRangeRequest,
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) answer: oneshot::Sender<Result<Deleted, StoreError>>,
+    pub(crate) answer: oneshot::Sender<TimedAnswer<Result<Deleted, StoreError>>>,
 }
 
 /// The end of a step of reclaiming.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use umbo_routing::Slot;
-use umbo_store::{DatasetGroup, DeleteRangeRequest, Deleted, SortRange, StoreError};
+use umbo_store::{CommitTime, DatasetGroup, DeleteRangeRequest, Deleted, SortRange, StoreError};
 use umbo_types::NamespaceId;
 
 use crate::bucket::BucketId;
@@ -26,15 +26,17 @@ pub(crate) const STEP_ROWS_MAX: u32 = 1_000;
 impl BucketEngine {
     /// Makes a step of a removal, and answers it.
     pub(crate) async fn remove(&self, bucket: BucketId, removal: QueuedRemoval) {
-        let shard = self.shard_of(bucket);
+        let (shard, begun) = (self.shard_of(bucket), self.clock.monotonic());
         let done = self.try_remove(bucket, &removal).await;
+        let took = self.clock.monotonic().saturating_duration_since(begun);
         let done = done.map_err(|error| error.of(shard)).flatten();
         if let Ok(deleted) = &done {
             let state = self.shard(shard);
             state.commits.fetch_add(1, Ordering::Relaxed);
             state.mutations.fetch_add(deleted.rows, Ordering::Relaxed);
         }
-        let _ = removal.answer.send(done);
+        let time = CommitTime { took, share: took };
+        let _ = removal.answer.send((done, time));
     }
 
     async fn try_remove(

@@ -11,9 +11,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{RwLock, oneshot};
 use umbo_routing::{ShardMap, SlotRange};
 use umbo_store::{
-    Atomicity, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, NodeStatus,
-    Page, RangeRequest, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError,
-    StoreReport, VersionOrder, WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Capabilities, ChunkRequest, CommitTime, DeleteRangeRequest, Deleted,
+    NodeStatus, Page, RangeRequest, ScanPage, ScanRequest, ShardState, ShardStatus, Store,
+    StoreError, StoreReport, VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
@@ -324,19 +324,25 @@ impl Store for CassandraStore {
             })
             .collect();
         let mut answers = vec![None; request.mutations.len()];
+        let mut time = CommitTime::default();
         for (indexes, queued) in parts {
             let part = match queued {
                 Ok(receiver) => answered(shard, receiver).await,
                 Err(error) => Err(error),
             };
-            let part = part
-                .unwrap_or_else(|error| vec![Err(WriteError::Store(error)); indexes.len()])
-                .into_iter();
+            let (part, of_part) = part.unwrap_or_else(|error| {
+                let all = vec![Err(WriteError::Store(error)); indexes.len()];
+                (all, CommitTime::default())
+            });
+            // Parts are committed at the same time.
+            time.took = time.took.max(of_part.took);
+            time.share += of_part.share;
             for (&index, answer) in indexes.iter().zip(part) {
                 let answer = answer.map_err(|error| error.with_index(|at| indexes[at]));
                 answers[index] = Some(answer);
             }
         }
+        call.note_commit(time);
         let answers = answers.into_iter();
         answers
             .map(|answer| answer.expect("each mutation is in one bucket"))
@@ -363,7 +369,9 @@ impl Store for CassandraStore {
             answer,
         };
         self.engine.enqueue(bucket, Work::Removal(removal))?;
-        answered(shard, receiver).await?
+        let (deleted, time) = answered(shard, receiver).await?;
+        call.note_commit(time);
+        deleted
     }
 
     async fn close(&self) {

@@ -31,7 +31,7 @@ use crate::queue::{PushError, Queue};
 use crate::row_cache::{CacheTicket, Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
-use crate::work::{CommitTime, QueuedWork, TimedAnswer};
+use crate::work::{QueuedWork, TimedAnswer};
 use backlog::Backlog;
 pub(crate) use counters::ShardCounters;
 
@@ -308,7 +308,7 @@ impl OpenShard {
         let time = reply.as_ref().ok().and_then(|reply| reply.time);
         let nanos = self.counters.last_commit_nanos.load(Ordering::Relaxed);
         match time {
-            Some(CommitTime { took, share }) => call.note_shared_time(took, share),
+            Some(time) => call.note_commit(time),
             None if nanos > 0 => call.note_service_time(Duration::from_nanos(nanos)),
             None => {}
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, FencingToken,
-    GIVES_WAY_EVERY, Idempotency, Mutation, RecordsCopy, StoreError, UploadStep, WriteError,
-    Written, give_way,
+    Atomicity, Change, CommitTime, Condition, DatasetGroup, DatasetGroups, Deleted, Durability,
+    FencingToken, GIVES_WAY_EVERY, Idempotency, Mutation, RecordsCopy, StoreError, UploadStep,
+    WriteError, Written, give_way,
 };
 use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
@@ -19,16 +19,6 @@ use crate::queue::WorkSize;
 
 /// Most rows that one step of a range removal touches.
 pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
-
-/// Bytes that a row adds to its own for its share of a commit's time: the length of a page.
-const ROW_WEIGHT: u64 = 4_096;
-
-/// The duration of a commit, and the share of one piece of its work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CommitTime {
-    pub(crate) took: Duration,
-    pub(crate) share: Duration,
-}
 
 /// The answer that the caller of a piece of work receives.
 #[derive(Debug)]
@@ -195,17 +185,12 @@ impl WorkAnswer {
 /// bytes and rows.
 pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: Option<Duration>) {
     let weight = |(work, answer): (&QueuedWork, &WorkAnswer)| {
-        work.size().bytes as u64 + answer.rows() * ROW_WEIGHT
+        CommitTime::weight(answer.rows(), work.size().bytes as u64)
     };
-    let all = work.iter().zip(&answers).map(weight).sum::<u64>().max(1);
+    let all = work.iter().zip(&answers).map(weight).sum();
     for (work, answer) in work.into_iter().zip(answers) {
         let weight = weight((&work, &answer));
-        let share = |took: Duration| {
-            let nanos = took.as_nanos() * u128::from(weight) / u128::from(all);
-            let share = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            CommitTime { took, share }
-        };
-        let time = took.map(share);
+        let time = took.map(|took| CommitTime::share_of(took, weight, all));
         work.answer(answer, time);
     }
 }

@@ -13,6 +13,32 @@ use umbo_types::{
 use crate::error::StoreError;
 use crate::give_way::{GIVES_WAY_EVERY, give_way};
 
+/// Bytes that a row adds to its own for its share of a commit's time: the length of a page.
+const ROW_WEIGHT: u64 = 4_096;
+
+/// The duration of a commit, and the share of one piece of its work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommitTime {
+    /// The duration of the commit.
+    pub took: Duration,
+    /// The part of it that the piece of work is charged.
+    pub share: Duration,
+}
+
+impl CommitTime {
+    /// Returns what a piece of work counts in its commit, in bytes.
+    pub const fn weight(rows: u64, bytes: u64) -> u64 {
+        bytes.saturating_add(rows.saturating_mul(ROW_WEIGHT))
+    }
+
+    /// Divides the duration of a commit by the weight of a piece of work in the weight of all.
+    pub fn share_of(took: Duration, weight: u64, all: u64) -> Self {
+        let nanos = took.as_nanos() * u128::from(weight) / u128::from(all.max(1));
+        let share = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Self { took, share }
+    }
+}
+
 /// Context of one call of a store.
 #[derive(Debug)]
 pub struct CallContext {
@@ -115,6 +141,13 @@ impl CallContext {
         self.service_time
             .fetch_add(nanos(service_time), Ordering::Relaxed);
         self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
+    }
+
+    /// Records the duration of a commit and the share of this call, unless it took no time.
+    pub fn note_commit(&self, time: CommitTime) {
+        if time != CommitTime::default() {
+            self.note_shared_time(time.took, time.share);
+        }
     }
 
     /// Records that a node did not serve the call: the time that the call waits for it is not work of its shard, and is

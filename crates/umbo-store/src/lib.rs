@@ -43,7 +43,7 @@ mod wrapped;
 pub use backup::{BACKUP_IDLE, BackupRequest};
 #[cfg(feature = "testing")]
 pub use by_key::ByKey;
-pub use call::CallContext;
+pub use call::{CallContext, CommitTime};
 pub use capabilities::{Capabilities, VersionOrder};
 #[cfg(feature = "testing")]
 pub use compressed_store::CompressedStore;

@@ -6,6 +6,7 @@ mod cluster;
 mod fast;
 mod node;
 mod processes;
+mod shared_time;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
