@@ -27,8 +27,8 @@ INSTANCES = itertools.count(1)
 class Node:
     """A node on files of its own. Those of a cluster have the same ports (CQL and storage) and different hosts."""
 
-    def __init__(self, number, nodes, ports, more=""):
-        self.number, self.nodes, self.ports = number, nodes, ports
+    def __init__(self, number, nodes, ports, more="", environment=None):
+        self.number, self.nodes, self.ports, self.environment = number, nodes, ports, environment or {}
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="umbo-test-cassandra-"))
         (self.folder / "more.yaml").write_text(more)
         self.process = None
@@ -39,7 +39,7 @@ class Node:
         words = [self.number, self.folder, self.nodes, *self.ports]
         self.process = subprocess.Popen(
             [SCRIPTS / "node.sh", *map(str, words)],
-            env={"JARS": str(JARS), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+            env={"JARS": str(JARS), "PATH": "/usr/local/bin:/usr/bin:/bin"} | self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
         )
@@ -71,10 +71,10 @@ class Node:
 class Cluster:
     """Nodes that each have a copy of all rows."""
 
-    def __init__(self, count, more=""):
+    def __init__(self, count, more="", environment=None):
         """`more` adds to the settings of each node."""
         self.ports = (free_port(), free_port())
-        self.nodes = [Node(number, count, self.ports, more) for number in range(1, count + 1)]
+        self.nodes = [Node(number, count, self.ports, more, environment) for number in range(1, count + 1)]
 
     def __enter__(self):
         try:

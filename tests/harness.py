@@ -36,6 +36,9 @@ IS_CLUSTER = TOPOLOGY == "cluster"
 IS_CASSANDRA = TOPOLOGY == "cassandra"
 # Its reads wait for other processes.
 IS_REMOTE = IS_CLUSTER or IS_CASSANDRA
+# A node of Cassandra answers within this time. Each second a server asks it whether it lives, and gives it up after
+# another one: two jumps of the clock without an answer in between would be both.
+ANSWER_SECONDS = 0.03
 
 
 @contextlib.contextmanager
@@ -239,7 +242,7 @@ class Server(Process):
 
     def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None, clock=None):
         super().__init__(folder)
-        self.clock = clock or (tier.clock if tier else Clock())
+        self.clock = clock or (tier.clock if tier else Clock(ANSWER_SECONDS if IS_CASSANDRA else 0))
         self.data = self.folder / "data"
         self.settings = {"server": {"drain_delay": "0s"}} | (settings or {})
         self.arguments, self.environment = list(arguments), environment or {}
@@ -260,7 +263,8 @@ class Server(Process):
             command = ["dispatcher"]
         elif IS_CASSANDRA:
             of_store = {"engine": "cassandra", "shards": 4}
-            settings = settings | {"store": of_store, "cassandra": cassandra_node.settings(self.folder)}
+            of_node = settings.get("cassandra") or cassandra_node.settings(self.folder)
+            settings = settings | {"store": of_store, "cassandra": of_node}
             command = ["serve"]
         else:
             command = ["serve", "--data", str(self.data)]

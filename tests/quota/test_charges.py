@@ -3,12 +3,14 @@
 import random
 import socket
 
-from harness import NDJSON, Namespace, receive, wait_until
+from harness import IS_CASSANDRA, NDJSON, Namespace, receive, wait_until
 from quotas import MICROS, Prices, charged, in_threads, metric_micros, micros, total, usage
 
 PRICES = Prices()
 # Umbo has no time of its own in the price: a millisecond of the store costs a tenth of a unit.
 TIME_MICROS_PER_MS = MICROS // 10
+# Shards that a request of these tests reads at the same time: an engine that is waited for has the time of each.
+READ_TOGETHER = 2 if IS_CASSANDRA else 1
 
 
 def every_operation(ns, prices):
@@ -76,7 +78,7 @@ def test_the_time_of_the_store_costs_at_most_the_time_of_the_answer(server, ns):
             now = server.clock.monotonic()
             elapsed_ms, begun = (now - begun) * 1000, now
             time_micros = charged(answer) - price
-            assert 0 <= time_micros <= TIME_MICROS_PER_MS * elapsed_ms + 10, (what, answer)
+            assert 0 <= time_micros <= READ_TOGETHER * TIME_MICROS_PER_MS * elapsed_ms + 10, (what, answer)
     finally:
         server.clock.stop()
 

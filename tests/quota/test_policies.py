@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from harness import Namespace, wait_until
+from harness import IS_CASSANDRA, Namespace, wait_until
 from quotas import (
     NEVER,
     QUOTAS,
@@ -247,6 +247,8 @@ def test_two_hundred_changes_drop_no_request_and_give_no_fresh_burst(new_server)
     """Policies come, go and change under load: every request is answered, the bound holds."""
     server = started(new_server())
     server.namespace("busy")
+    # Of the test node, whose commit log is written later.
+    warned = server.logged("WARN") if IS_CASSANDRA else []
     body = policy("steady", 50, burst=100, per=["caller"], match={"caller": "bounded"})
     put_policy(server.client(), body)
     stop, begun = threading.Event(), server.clock.monotonic()
@@ -285,7 +287,7 @@ def test_two_hundred_changes_drop_no_request_and_give_no_fresh_burst(new_server)
     # Each change may move it by one refill of 50 ms; none may give the burst again.
     assert 100 <= served <= 100 + 51 * elapsed + 51 * 0.05 * 100 + 3, (served, elapsed)
     assert counters(server.client(), "steady")["rejected"] >= sum(c["rejected"] for c in bounded)
-    assert not server.logged("ERROR") and not server.logged("WARN"), server.log_text()[-2000:]
+    assert not server.logged("ERROR") and server.logged("WARN") == warned, server.log_text()[-2000:]
 
 
 def test_there_is_room_for_so_many_and_no_more(new_server):

@@ -1,5 +1,5 @@
 // A preloaded library that holds a store's commits for as long as a test says: fdatasync and fsync of the files that
-// are held wait until they are let go. The file that TEST_HELD_SYNC names holds three words: whether anything is held,
+// are held wait until they are let go, and msync where all files are held. The file that TEST_HELD_SYNC names holds three words: whether anything is held,
 // how many calls wait now, and how many of those may yet pass; after them the beginning of the paths of the files that
 // are held.
 
@@ -37,6 +37,8 @@ static int is_held(int file) {
     char link[64], path[sizeof held->begins] = "";
     if (!held || !__atomic_load_n(&held->is_held, __ATOMIC_ACQUIRE))
         return 0;
+    if (file < 0)
+        return !*held->begins;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     return readlink(link, path, sizeof path - 1) > 0 && !strncmp(path, held->begins, strlen(held->begins));
 }
@@ -73,4 +75,13 @@ int fsync(int file) {
         next = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     wait_while_held(file);
     return next(file);
+}
+
+// Of files in memory, it is not known here which.
+int msync(void *begin, size_t len, int flags) {
+    static int (*next)(void *, size_t, int);
+    if (!next)
+        next = (int (*)(void *, size_t, int))dlsym(RTLD_NEXT, "msync");
+    wait_while_held(-1);
+    return next(begin, len, flags);
 }

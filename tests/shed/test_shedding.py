@@ -2,10 +2,13 @@
 
 import concurrent.futures
 
+import pytest
+
 from crowd import LONG_TIMEOUT_MS, PATIENCE_SECONDS, PERMITS, STEP_SECONDS, TIMEOUT_MS, Write
 from harness import wait_until
 
 SHED_STATUS = 503
+of_one_shard = pytest.mark.redb("the shards of a node of Cassandra are held together")
 
 
 def statuses(answers):
@@ -83,6 +86,7 @@ def test_after_the_crowd_everything_is_served_at_once(shard):
     assert [answer.status for answer in answers] == [201] + [204] * 49
 
 
+@of_one_shard
 def test_a_crowd_on_one_shard_is_none_of_the_others_business(shard):
     others = [f"other-{number}" for number in range(60)]
     shards = {name: shard.of(name) for name in others}
@@ -120,6 +124,7 @@ def test_a_crowd_that_has_time_is_served_whole(shard):
     assert shard.shed() == {}
 
 
+@of_one_shard
 def test_rows_of_a_batch_are_shed_shard_by_shard(shard):
     rows = [{"op": "put", "pk": f"k{number}", "v": "x"} for number in range(40)]
     rows.append({"op": "put", "pk": shard.partition, "sk": "b", "v": "x"})
