@@ -38,7 +38,7 @@ IS_CASSANDRA = TOPOLOGY == "cassandra"
 IS_REMOTE = IS_CLUSTER or IS_CASSANDRA
 # A node of Cassandra answers within this time. Each second a server asks it whether it lives, and gives it up after
 # another one: two jumps of the clock without an answer in between would be both.
-ANSWER_SECONDS = 0.03
+ANSWER_SECONDS = 0.05
 
 
 @contextlib.contextmanager

@@ -90,9 +90,10 @@ def test_writes_of_one_commit_share_the_price_of_its_time(new_server):
 
     def write(number):
         ns = Namespace(server.client(), "commits")
-        answers = [ns.put(f"p{number}", str(n), b"v") for n in range(puts)]
+        sorts = [f"{number}-{n}" for n in range(puts)]
+        answers = [ns.put("p", sort, b"v") for sort in sorts]
         assert all(answer.status == 201 for answer in answers)
-        plain = [PRICES.write(1, len(str(n)) + 1) for n in range(puts)]
+        plain = [PRICES.write(1, len(sort) + 1) for sort in sorts]
         return sum(map(charged, answers)) - sum(plain)
 
     begun = server.clock.monotonic()

@@ -21,6 +21,6 @@ pub(crate) const fn big(number: u64) -> BoundValue {
     Some(CqlValue::BigInt(number.cast_signed()))
 }
 
-pub(crate) fn blob(bytes: &[u8]) -> BoundValue {
-    Some(CqlValue::Blob(bytes.to_vec()))
+pub(crate) fn blob(bytes: impl Into<Vec<u8>>) -> BoundValue {
+    Some(CqlValue::Blob(bytes.into()))
 }

@@ -70,9 +70,9 @@ impl BucketEngine {
         }
         for (upload, number, bytes) in &view.chunks {
             let cells = vec![
-                blob(bytes),
+                blob(&**bytes),
                 int(self.instance),
-                blob(&upload.0),
+                blob(upload.0),
                 int(*number),
             ];
             self.execute(&self.statements.own.put_chunk, cells).await?;
@@ -87,7 +87,7 @@ impl BucketEngine {
     /// Removes the chunks of uploads that are gone. A chunk that stays is of no row, and costs nothing but room.
     pub(crate) async fn delete_chunks(&self, uploads: &[UploadId]) {
         for upload in uploads {
-            let cells = vec![int(self.instance), blob(&upload.0)];
+            let cells = vec![int(self.instance), blob(upload.0)];
             if let Err(error) = self
                 .execute(&self.statements.own.delete_chunks, cells)
                 .await
@@ -124,22 +124,18 @@ impl BucketEngine {
         place: &StoredPlace,
         row: RowCells,
     ) -> RowChange<'_> {
-        let mut cells = row.bound();
-        cells.extend(self.bucket_cells(bucket));
-        cells.push(Some(place.cell()));
+        let cells = self.bound(row.bound(), bucket, [Some(place.cell())]);
         (&self.statements.put, cells)
     }
 
     fn deletion(&self, bucket: BucketId, place: &StoredPlace) -> RowChange<'_> {
-        let mut cells = self.bucket_cells(bucket);
-        cells.push(Some(place.cell()));
+        let cells = self.bound([], bucket, [Some(place.cell())]);
         (&self.statements.delete, cells)
     }
 
     /// Returns the statement that removes all rows at some places.
     pub(crate) fn removal(&self, bucket: BucketId, places: PlaceRange) -> RowChange<'_> {
-        let mut cells = self.bucket_cells(bucket);
-        cells.extend(places.cells());
+        let cells = self.bound([], bucket, places.cells());
         (&self.statements.delete_range, cells)
     }
 

@@ -109,12 +109,17 @@ impl BucketEngine {
         ShardId(bucket.number / (self.buckets / self.shards.len() as u16))
     }
 
-    pub(crate) fn bucket_cells(&self, bucket: BucketId) -> Vec<BoundValue> {
-        vec![
-            int(self.instance),
-            int(bucket.identity.0),
-            small(bucket.number),
-        ]
+    /// Returns the values of a statement, which has the three of the bucket in the middle.
+    pub(crate) fn bound(
+        &self,
+        before: impl IntoIterator<Item = BoundValue>,
+        bucket: BucketId,
+        after: impl IntoIterator<Item = BoundValue>,
+    ) -> Vec<BoundValue> {
+        let number = small(bucket.number);
+        let of_bucket = [int(self.instance), int(bucket.identity.0), number];
+        let values = before.into_iter().chain(of_bucket);
+        values.chain(after).collect()
     }
 
     pub(crate) async fn execute(

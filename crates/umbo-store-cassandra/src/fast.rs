@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use scylla::statement::batch::{Batch, BatchType};
-use scylla::statement::prepared::PreparedStatement;
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Outcome,
@@ -21,7 +20,7 @@ use umbo_types::{NamespaceId, PartitionKey, Row, ShardId, Version};
 
 use crate::about::mark_of;
 use crate::bucket::BucketId;
-use crate::cell::{BoundValue, big};
+use crate::cell::big;
 use crate::changes::cells_of;
 use crate::engine::BucketEngine;
 use crate::error::ClusterError;
@@ -126,7 +125,8 @@ impl BucketEngine {
         let place = StoredPlace::of_row(request.namespace, bucket.slot_of(key), key);
         let Change::Put { value, expires_at } = change else {
             let delete = &self.statements.fast.delete;
-            return self.fast_removal(bucket, version.0, (delete, [Some(place.cell())]));
+            let place = [Some(place.cell())];
+            return (delete, self.bound([big(version.0)], bucket, place));
         };
         let stored = StoredRow {
             row: Row {
@@ -142,22 +142,8 @@ impl BucketEngine {
         } else {
             &self.statements.fast.put
         };
-        let mut cells = row.bound_fast(version, mark_of(self.process));
-        cells.extend(self.bucket_cells(bucket));
-        cells.push(Some(place.cell()));
-        (statement, cells)
-    }
-
-    fn fast_removal<'a, const N: usize>(
-        &self,
-        bucket: BucketId,
-        version: u64,
-        (statement, places): (&'a PreparedStatement, [BoundValue; N]),
-    ) -> RowChange<'a> {
-        let mut cells = vec![big(version)];
-        cells.extend(self.bucket_cells(bucket));
-        cells.extend(places);
-        (statement, cells)
+        let cells = row.bound_fast(version, mark_of(self.process));
+        (statement, self.bound(cells, bucket, [Some(place.cell())]))
     }
 
     /// Sends changes of a bucket as one mutation. Without an answer it is not known whether they are applied.
@@ -257,7 +243,7 @@ impl BucketEngine {
         let removal = found.first().zip(found.last()).map(|(first, last)| {
             let places = PlaceRange::between(&first.place, &last.place);
             let delete = &self.statements.fast.delete_range;
-            self.fast_removal(bucket, version, (delete, places.cells()))
+            (delete, self.bound([big(version)], bucket, places.cells()))
         });
         let removal = removal.into_iter().collect();
         self.apply_fast(call, shard, bucket, removal).await?;
@@ -273,7 +259,7 @@ impl BucketEngine {
         let above = self.clock.wall().0 + CLOCKS_DIFFER_MAX.as_micros() as u64;
         let places = PlaceRange::of_kind(ROW, dataset).cells();
         let delete = &self.statements.fast.delete_range;
-        let (statement, cells) = self.fast_removal(bucket, above, (delete, places));
-        self.execute(statement, cells).await.map(|_| ())
+        let cells = self.bound([big(above)], bucket, places);
+        self.execute(delete, cells).await.map(|_| ())
     }
 }

@@ -26,22 +26,20 @@ pub(crate) struct RowCells {
 impl RowCells {
     /// Returns the values of the statement before bucket and place. All are set, as the cluster keeps a tombstone for each
     /// null, and warns of reads with a thousand tombstones.
-    pub(crate) fn bound(self) -> Vec<BoundValue> {
+    pub(crate) fn bound(self) -> [BoundValue; 4] {
         let (value, apart) = if self.is_apart() {
             (Bytes::new(), self.value)
         } else {
             (self.value, Bytes::new())
         };
-        vec![
+        [
             int(self.ttl),
-            blob(&self.about.encode()),
-            blob(&value),
-            blob(&apart),
+            blob(self.about.encode()),
+            blob(value),
+            blob(apart),
         ]
     }
-}
 
-impl RowCells {
     /// Returns whether the value stands in the column that walks leave.
     pub(crate) fn is_apart(&self) -> bool {
         self.value.len() > VALUE_OF_WALK_MAX
@@ -50,17 +48,17 @@ impl RowCells {
     /// Returns the values of the statement of a fast write before bucket and place. Each cell begins with the mark, so
     /// that the cluster keeps all cells of one of two writes with the same version: of two cells with one time stamp it
     /// keeps the greater.
-    pub(crate) fn bound_fast(self, version: Version, mark: [u8; MARK_LEN]) -> Vec<BoundValue> {
+    pub(crate) fn bound_fast(self, version: Version, mark: [u8; MARK_LEN]) -> [BoundValue; 4] {
         let about = About {
             mark: Some(mark),
             ..self.about
         };
         let value = [&mark, &*self.value].concat();
-        vec![
+        [
             int(self.ttl),
             big(version.0),
-            blob(&about.encode()),
-            blob(&value),
+            blob(about.encode()),
+            blob(value),
         ]
     }
 }

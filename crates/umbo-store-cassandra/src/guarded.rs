@@ -60,7 +60,7 @@ impl BucketEngine {
         } else {
             &self.statements.guard
         };
-        let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
+        let answer = self.execute(statement, self.bound([], bucket, [])).await?;
         let row = answer.into_rows_result()?;
         let Some((tag, parts)) = row.maybe_first_row::<(i64, Parts)>()? else {
             return Ok(Guard::default());
@@ -247,10 +247,8 @@ impl BucketEngine {
             Some(CqlValue::Map(runs.collect())),
             next.turn.map(CqlValue::BigInt),
         ];
-        let mut cells = vec![next.tag.map(CqlValue::BigInt), Some(CqlValue::Tuple(parts))];
-        cells.extend(self.bucket_cells(bucket));
-        cells.push(seen.tag.map(CqlValue::BigInt));
-        cells
+        let sets = [next.tag.map(CqlValue::BigInt), Some(CqlValue::Tuple(parts))];
+        self.bound(sets, bucket, [seen.tag.map(CqlValue::BigInt)])
     }
 
     /// Counts a bucket as its guard has it.

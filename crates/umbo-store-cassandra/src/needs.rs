@@ -30,10 +30,8 @@ impl BucketEngine {
     ) -> Result<Vec<FoundRow>, ClusterError> {
         let mut found = Vec::new();
         for some in places.chunks(PLACES_MAX) {
-            let mut cells = self.bucket_cells(bucket);
-            cells.push(Some(CqlValue::List(
-                some.iter().map(StoredPlace::cell).collect(),
-            )));
+            let places = CqlValue::List(some.iter().map(StoredPlace::cell).collect());
+            let cells = self.bound([], bucket, [Some(places)]);
             let statement = self.statements.rows.at.of(keys_only);
             found.extend(decode(self.execute(statement, cells).await?)?);
         }

@@ -21,15 +21,15 @@ const COMMIT_ROWS: usize = 1_000;
 /// node takes as one mutation by default.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// An answer to work, with the time of its commit. There is none where nothing was committed.
-pub(crate) type TimedAnswer<T> = (T, CommitTime);
+/// An answer to work, with the time of its commit.
+pub(crate) type Committed<T> = (T, CommitTime);
 
 /// A write to one bucket.
 #[derive(Debug)]
 pub(crate) struct QueuedWrite {
     pub(crate) request: WriteRequest,
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) answer: oneshot::Sender<TimedAnswer<Vec<Result<Written, WriteError>>>>,
+    pub(crate) answer: oneshot::Sender<Committed<Vec<Result<Written, WriteError>>>>,
 }
 
 /// Returns the bytes that a mutation adds to its commit.
@@ -82,7 +82,7 @@ impl QueuedWrite {
 pub(crate) struct QueuedRemoval {
     pub(crate) request: DeleteRangeRequest,
     pub(crate) deadline: Option<Deadline>,
-    pub(crate) answer: oneshot::Sender<TimedAnswer<Result<Deleted, StoreError>>>,
+    pub(crate) answer: oneshot::Sender<Committed<Result<Deleted, StoreError>>>,
 }
 
 /// The end of a step of reclaiming.

@@ -47,8 +47,8 @@ impl BucketEngine {
         key: &Key,
     ) -> Result<Option<Row>, ClusterError> {
         let slot = self.map.slot(dataset, &key.partition);
-        let mut cells = self.bucket_cells(self.bucket_at(dataset, slot));
-        cells.push(Some(StoredPlace::of_row(dataset, slot.index(), key).cell()));
+        let place = StoredPlace::of_row(dataset, slot.index(), key).cell();
+        let cells = self.bound([], self.bucket_at(dataset, slot), [Some(place)]);
         let found = decode(self.execute(&self.statements.rows.get, cells).await?)?;
         let stored = found.first().and_then(FoundRow::stored);
         let row = stored.map(|stored| stored.row);
@@ -98,8 +98,8 @@ impl BucketEngine {
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let mut cells = self.bucket_cells(bucket);
-        cells.extend(places.cells().into_iter().chain([int(limit)]));
+        let [start, end] = places.cells();
+        let cells = self.bound([], bucket, [start, end, int(limit)]);
         let statement = self.statements.rows.walk[usize::from(reverse)].of(keys_only);
         decode(self.execute(statement, cells).await?)
     }
@@ -219,7 +219,7 @@ impl BucketEngine {
     ) -> Result<Option<Bytes>, ClusterError> {
         let cells = vec![
             int(self.instance),
-            blob(&request.large.upload.0),
+            blob(request.large.upload.0),
             int(request.index),
         ];
         let answer = self.execute(&self.statements.own.chunk, cells).await?;

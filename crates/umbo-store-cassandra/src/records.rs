@@ -157,7 +157,7 @@ impl BucketEngine {
             Some(CqlValue::List(
                 copy.datasets.iter().map(cell_of_group).collect(),
             )),
-            blob(&copy.content),
+            blob(&*copy.content),
             int(self.instance),
             seen.and_then(|revision| big(revision.epoch)),
             seen.and_then(|revision| big(revision.number)),

@@ -28,7 +28,7 @@ use crate::settings::{CassandraOpenError, CassandraSettings};
 use crate::tunnel::Tunnels;
 
 /// A node that is silent is asked whether it lives after this time, and given up after as long again: with the
-/// driver's 30 s, requests stand still for as long when a node stops. Of a second or less the driver warns at each start.
+/// driver's 30 s, requests stand still for as long when a node stops. The driver warns of one second at each start.
 const KEEPALIVE: Duration = Duration::from_millis(1_100);
 
 /// When a node asks another copy because the first one has not answered: nodes know the 99th percentile of a table some

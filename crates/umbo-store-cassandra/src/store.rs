@@ -190,13 +190,12 @@ impl BucketEngine {
     /// Divides a write by the buckets of its partitions, and single mutations by the limits of a commit. Each
     /// part is independent, as partitions are.
     fn parts(&self, request: &WriteRequest) -> Vec<(BucketId, Vec<usize>)> {
-        let mut buckets: BTreeMap<BucketId, Vec<Vec<usize>>> = BTreeMap::new();
-        let mut rooms: BTreeMap<BucketId, CommitRoom> = BTreeMap::new();
+        let mut buckets: BTreeMap<BucketId, (CommitRoom, Vec<Vec<usize>>)> = BTreeMap::new();
         for (index, mutation) in request.mutations.iter().enumerate() {
             let slot = self.map.slot(request.namespace, &mutation.key.partition);
             let bucket = self.bucket_at(request.namespace, slot);
-            let parts = buckets.entry(bucket).or_default();
-            let has_room = rooms.entry(bucket).or_default().take(1, bytes_of(mutation));
+            let (room, parts) = buckets.entry(bucket).or_default();
+            let has_room = room.take(1, bytes_of(mutation));
             match parts.last_mut() {
                 Some(part) if has_room || request.atomicity == Atomicity::Partition => {
                     part.push(index);
@@ -206,7 +205,7 @@ impl BucketEngine {
         }
         let parts = buckets.into_iter();
         parts
-            .flat_map(|(bucket, parts)| parts.into_iter().map(move |part| (bucket, part)))
+            .flat_map(|(bucket, (_, parts))| parts.into_iter().map(move |part| (bucket, part)))
             .collect()
     }
 }
@@ -320,17 +319,17 @@ impl Store for CassandraStore {
                     answer,
                 };
                 let queued = self.engine.enqueue(bucket, Work::Write(write));
-                (indexes, queued.map(|()| receiver))
+                let answer = async move {
+                    queued?;
+                    answered(shard, receiver).await
+                };
+                (indexes, answer)
             })
             .collect();
         let mut answers = vec![None; request.mutations.len()];
         let mut time = CommitTime::default();
-        for (indexes, queued) in parts {
-            let part = match queued {
-                Ok(receiver) => answered(shard, receiver).await,
-                Err(error) => Err(error),
-            };
-            let (part, of_part) = part.unwrap_or_else(|error| {
+        for (indexes, answer) in parts {
+            let (part, of_part) = answer.await.unwrap_or_else(|error| {
                 let all = vec![Err(WriteError::Store(error)); indexes.len()];
                 (all, CommitTime::default())
             });
