@@ -123,4 +123,5 @@ def settings(folder):
     known.parent.mkdir(parents=True, exist_ok=True)
     if not known.exists():
         known.write_text(str(next(INSTANCES)))
-    return shared().settings() | {"instance": int(known.read_text())}
+    # A node does not live by the clock of a test, and no jump of it is a node that is silent.
+    return shared().settings() | {"instance": int(known.read_text()), "request_timeout": "1m"}

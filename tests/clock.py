@@ -36,9 +36,7 @@ def of_machine():
 class Clock:
     """Wall and monotonic time of some processes."""
 
-    def __init__(self, pause_seconds=0):
-        """Others, who do not live by this clock, have so long to answer before it moves again."""
-        self.pause_seconds = pause_seconds
+    def __init__(self):
         self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-clock-")
         self.file.truncate(WORD_LEN * (1 + SETTINGS * WORDS))
         self.shared = mmap.mmap(self.file.fileno(), 0)
@@ -62,8 +60,6 @@ class Clock:
         self.wall_ns += round(seconds * NS)
         self.monotonic_ns += round(seconds * NS)
         self.write()
-        if self.pause_seconds:
-            time.sleep(self.pause_seconds)
 
     def jump(self, seconds):
         """Sets the wall clock forward, or back; no time passes."""

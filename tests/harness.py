@@ -36,9 +36,6 @@ IS_CLUSTER = TOPOLOGY == "cluster"
 IS_CASSANDRA = TOPOLOGY == "cassandra"
 # Its reads wait for other processes.
 IS_REMOTE = IS_CLUSTER or IS_CASSANDRA
-# A node of Cassandra answers within this time. Each second a server asks it whether it lives, and gives it up after
-# another one: two jumps of the clock without an answer in between would be both.
-ANSWER_SECONDS = 0.05
 
 
 @contextlib.contextmanager
@@ -242,7 +239,7 @@ class Server(Process):
 
     def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None, clock=None):
         super().__init__(folder)
-        self.clock = clock or (tier.clock if tier else Clock(ANSWER_SECONDS if IS_CASSANDRA else 0))
+        self.clock = clock or (tier.clock if tier else Clock())
         self.data = self.folder / "data"
         self.settings = {"server": {"drain_delay": "0s"}} | (settings or {})
         self.arguments, self.environment = list(arguments), environment or {}

@@ -27,9 +27,11 @@ use crate::schema::{FORMAT, TABLES};
 use crate::settings::{CassandraOpenError, CassandraSettings};
 use crate::tunnel::Tunnels;
 
-/// A node that is silent is asked whether it lives after this time, and given up after as long again: with the
+/// A node that is silent is asked whether it lives after this time at least, and given up after as long again: with the
 /// driver's 30 s, requests stand still for as long when a node stops. The driver warns of one second at each start.
-const KEEPALIVE: Duration = Duration::from_millis(1_100);
+const KEEPALIVE_MIN: Duration = Duration::from_millis(1_100);
+/// The part of the time of a request after which a silent node is asked: most of it is left for another node.
+const KEEPALIVE_PART: u32 = 5;
 
 /// When a node asks another copy because the first one has not answered: nodes know the 99th percentile of a table some
 /// seconds after their start only, and take half of their timeout until then.
@@ -58,6 +60,7 @@ pub(crate) async fn connect(
                 .build(),
         )
         .build();
+    let keepalive = (settings.request_timeout / KEEPALIVE_PART).max(KEEPALIVE_MIN);
     let mut builder = SessionBuilder::new();
     if let Some((user, password)) = &settings.credentials {
         builder = builder.user(user, password);
@@ -69,8 +72,8 @@ pub(crate) async fn connect(
     let session = builder
         .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
         .disallow_shard_aware_port(true)
-        .keepalive_interval(KEEPALIVE)
-        .keepalive_timeout(KEEPALIVE)
+        .keepalive_interval(keepalive)
+        .keepalive_timeout(keepalive)
         .default_execution_profile_handle(profile.into_handle())
         .build()
         .await
