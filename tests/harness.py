@@ -259,7 +259,7 @@ class Server(Process):
             settings = settings | {"cluster": of_cluster, "store": of_store}
             command = ["dispatcher"]
         elif IS_CASSANDRA:
-            of_store = {"engine": "cassandra", "shards": 4}
+            of_store = {"engine": "cassandra"}
             of_node = settings.get("cassandra") or cassandra_node.settings(self.folder)
             settings = settings | {"store": of_store, "cassandra": of_node}
             command = ["serve"]
