@@ -16,8 +16,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use umbo_store::{
-    BackupRequest, CallContext, ChunkRequest, DatasetGroups, IdRange, Outcome, RecordsCopy,
-    ShardState, ShardStatus, StoreError,
+    BackupRequest, CallContext, ChunkRequest, CommitTime, DatasetGroups, IdRange, Outcome,
+    RecordsCopy, ShardState, ShardStatus, StoreError,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
@@ -308,7 +308,7 @@ impl OpenShard {
         let time = reply.as_ref().ok().and_then(|reply| reply.time);
         let nanos = self.counters.last_commit_nanos.load(Ordering::Relaxed);
         match time {
-            Some(time) => call.note_commit(time),
+            Some(CommitTime { took, share }) => call.note_shared_time(took, share),
             None if nanos > 0 => call.note_service_time(Duration::from_nanos(nanos)),
             None => {}
         }

@@ -143,7 +143,7 @@ impl CallContext {
         self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
     }
 
-    /// Records the duration of a commit and the share of this call, unless it took no time.
+    /// Records the duration of a commit and the share of this call, unless nothing was committed.
     pub fn note_commit(&self, time: CommitTime) {
         if time != CommitTime::default() {
             self.note_shared_time(time.took, time.share);
