@@ -34,6 +34,19 @@ def wait_until(is_so, what, seconds=WAIT_SECONDS):
         time.sleep(0.02)
 
 
+def install_npm_packages(folder):
+    """Installs what the lock file of a folder names. A name server that is away for a moment is asked again."""
+
+    def is_done():
+        command = ["npm", "ci", "--no-audit", "--no-fund"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 or "EAI_AGAIN" in said, said
+        return done.returncode == 0
+
+    wait_until(is_done, "the packages are installed")
+
+
 def toml_text(settings):
     text = ""
     for section, values in settings.items():

@@ -4,6 +4,7 @@ import shutil
 import sys
 
 from languages import HERE, TOOLS, check_round_trip, run, workshop
+from processes import install_npm_packages
 
 
 def test_python(server):
@@ -20,7 +21,7 @@ def test_typescript(server):
     folder = workshop(server, "typescript")
     wanted, installed = folder / "package-lock.json", folder / "installed-lock.json"
     if not installed.exists() or installed.read_bytes() != wanted.read_bytes():
-        run(folder, "npm", "ci", "--no-audit", "--no-fund")
+        install_npm_packages(folder)
         shutil.copy(wanted, installed)
     programs = folder / "node_modules/.bin"
     run(folder, programs / "openapi-typescript", "openapi.json", "-o", "schema.d.ts")

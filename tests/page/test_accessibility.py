@@ -3,11 +3,10 @@
 import os
 import pathlib
 import shutil
-import subprocess
 
 import pytest
 
-from processes import PROJECT
+from processes import PROJECT, install_npm_packages
 from test_views import VIEWS
 
 pytestmark = pytest.mark.real("chromium")
@@ -22,8 +21,7 @@ RUN = """() => {
 @pytest.fixture(scope="module")
 def axe():
     shutil.copytree(pathlib.Path(__file__).parent / "axe", TOOLS, dirs_exist_ok=True)
-    done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=TOOLS, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    install_npm_packages(TOOLS)
     return (TOOLS / "node_modules/axe-core/axe.min.js").read_text()
 
 

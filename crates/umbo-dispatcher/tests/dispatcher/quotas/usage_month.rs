@@ -229,8 +229,10 @@ async fn days_of_usage_are_summed_but_for_a_minute_of_each_kill() {
     let mut month = Month::default();
     month.pass(&site, &mut members, days, &names).await;
 
+    // Nothing confirms the records here, and a dispatcher that has run for a day without that does not answer.
+    let reader = site.pod().await;
     let begun = Instant::now();
-    let found = reported(&members[0].dispatcher, (days + 1) * 86_400).await;
+    let found = reported(&reader, (days + 1) * 86_400).await;
     let took = Instant::now().duration_since(begun);
     assert!(month.kills > 0 && month.restarts > 0, "{month:?}");
     assert!(!month.lost.is_empty(), "a kill loses something");
