@@ -1,7 +1,7 @@
 // A preloaded library that holds a store's commits for as long as a test says: fdatasync and fsync of the files that
-// are held wait until they are let go, and msync where all files are held. The file that TEST_HELD_SYNC names holds three words: whether anything is held,
-// how many calls wait now, and how many of those may yet pass; after them the beginning of the paths of the files that
-// are held.
+// are held wait until they are let go, and so does msync, if all files are held. The file that TEST_HELD_SYNC names holds
+// three words: whether anything is held, how many calls wait now, and how many of those may yet pass; after them the
+// beginning of the paths of the files that are held.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -77,7 +77,7 @@ int fsync(int file) {
     return next(file);
 }
 
-// Of files in memory, it is not known here which.
+// It has no descriptor that would tell the file.
 int msync(void *begin, size_t len, int flags) {
     static int (*next)(void *, size_t, int);
     if (!next)

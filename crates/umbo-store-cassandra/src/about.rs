@@ -84,8 +84,7 @@ impl About {
             flag(self.by_client, IS_BY_CLIENT),
             flag(self.large.is_some(), IS_LARGE),
         ]);
-        let mut out = Vec::with_capacity(64);
-        out.extend(self.mark.into_iter().flatten());
+        let mut out: Vec<u8> = self.mark.into_iter().flatten().collect();
         out.extend([flags.sum(), self.form.code()]);
         for at in instants.into_iter().filter_map(|(_, at)| at) {
             out.put_u64(at);

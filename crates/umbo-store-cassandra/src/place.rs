@@ -60,8 +60,7 @@ impl StoredPlace {
 
 /// Returns what the places of a dataset, or of a slot of it, begin with.
 fn prefix(kind: u8, dataset: NamespaceId, slot: Option<u16>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64);
-    bytes.push(kind);
+    let mut bytes = vec![kind];
     bytes.extend(dataset.0.to_be_bytes());
     bytes.extend(slot.into_iter().flat_map(u16::to_be_bytes));
     bytes
