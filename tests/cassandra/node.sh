@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs one node of a Cassandra cluster on 127.0.0.NUMBER until its standard input ends, so that it never outlives who
-# has started it: node.sh NUMBER DIR NODES CQL_PORT STORAGE_PORT
+# Runs one node of a Cassandra cluster on 127.0.0.NUMBER until it ends by itself or its standard input does, so that it never
+# outlives who has started it: node.sh NUMBER DIR NODES CQL_PORT STORAGE_PORT
 # A file DIR/more.yaml adds to the settings.
 # JARS names the folder of fetch.sh. NUMBER 1 to 3 gives the address and the token, DIR has its files and the number of its
 # process (pid), the first node is the seed.
@@ -30,6 +30,13 @@ export MALLOC_ARENA_MAX=2
     >"$dir/log" 2>&1 </dev/null &
 node=$!
 echo "$node" >"$dir/pid"
-trap 'kill -9 "$node" 2>/dev/null || true' EXIT
+# The input of a command in the background is another one.
+exec 3<&0
+{
+    cat <&3 >/dev/null
+    kill -9 "$node"
+} 2>/dev/null &
+input=$!
+trap 'kill -9 "$node" "$input" 2>/dev/null || true' EXIT
 trap exit HUP INT TERM
-cat >/dev/null
+wait "$node" 2>/dev/null

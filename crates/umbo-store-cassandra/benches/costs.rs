@@ -22,12 +22,16 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::prepared::PreparedStatement;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use umbo_store::{ManualClock, WriteRequest};
+use umbo_store::{ByKey as _, CallContext, ManualClock, Store as _, WriteRequest};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_types::{NamespaceId, Timestamp};
 
-use crate::calls::{NS, key, put, read, request, write};
+use crate::calls::{NS, key, put, request};
 use crate::node::{Node, Ports};
+
+/// The allocator of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FAST: NamespaceId = NS.with_fast_writes();
 const ROWS: u64 = 10_000;
@@ -166,21 +170,19 @@ async fn main() {
                 namespace,
                 ..request(put(&key(&format!("row-{row}")), VALUE))
             };
-            write(&store, put).await.expect("written");
+            let shard = store.shard_of(namespace, &put.mutations[0].key);
+            let written = store.write(&CallContext::internal(), shard, put).await;
+            assert!(written.iter().all(Result::is_ok), "{written:?}");
         }
     };
     let gets = move |row: u64| {
         let store = Arc::clone(&store);
         async move {
-            let found = read(&store, NS, &key(&format!("row-{row}"))).await;
-            assert_eq!(
-                found
-                    .expect("it is served")
-                    .expect("it was put")
-                    .value
-                    .bytes,
-                VALUE
-            );
+            let at = key(&format!("row-{row}"));
+            let shard = store.shard_of(NS, &at);
+            let found = store.get(&CallContext::internal(), shard, NS, &at).await;
+            let found = found.expect("it is served").expect("it was put");
+            assert_eq!(found.value.bytes, VALUE);
         }
     };
     let driver = |row: u64, is_get: bool| {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -69,6 +69,8 @@ pub(crate) struct BucketEngine {
     pub(crate) records: Mutex<Option<Arc<RecordsCopy>>>,
     /// Namespaces that are in the table of namespaces.
     pub(crate) namespaces: Mutex<HashSet<NamespaceId>>,
+    /// By how much the clock of this process is ahead of the median of the nodes, in microseconds.
+    pub(crate) clock_ahead: AtomicI64,
     /// What nodes tell of themselves.
     pub(crate) reports: Mutex<NodeReports>,
     /// Wakes the task that reclaims.
@@ -128,7 +130,8 @@ impl BucketEngine {
         cells: Vec<BoundValue>,
     ) -> Result<QueryResult, ClusterError> {
         let begun = Instant::now();
-        let answer = self.session.execute_unpaged(statement, cells).await;
+        let sent = Box::pin(self.session.execute_unpaged(statement, cells));
+        let answer = sent.await;
         if statement.get_is_idempotent() {
             self.hedges.pay(begun.elapsed());
         }

@@ -1,8 +1,9 @@
 //! Fast writes: plain changes of rows, without a guard and without a read.
 //!
 //! The version of a write is the time stamp of its cells, so the cluster itself keeps the write with the highest version,
-//! in whatever order writes arrive. Versions are above all earlier ones of this process, and follow the clock. The guard
-//! of a bucket says only that it may have such rows, so that they are reclaimed once the namespace is removed.
+//! in whatever order writes arrive. Versions are above all earlier ones of this process, and follow the clocks of the
+//! nodes, so that a clock of a process that is set wrong hides no write. The guard of a bucket says only that it may have
+//! such rows, and they are reclaimed once the namespace is removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,12 +107,19 @@ impl BucketEngine {
 
     /// Takes as many versions as a write needs, and returns the first.
     fn versions(&self, proposed: Version, count: u64) -> u64 {
-        let next = |max: u64| Some(proposed.0.max(max + 1) + count - 1);
+        let proposed = self.by_clocks_of_nodes(proposed.0);
+        let next = |max: u64| Some(proposed.max(max + 1) + count - 1);
         let before = self
             .version_max
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
             .unwrap_or_else(|before| before);
-        proposed.0.max(before + 1)
+        proposed.max(before + 1)
+    }
+
+    /// Returns what an instant of this process is by the clocks of the nodes, in microseconds.
+    fn by_clocks_of_nodes(&self, instant: u64) -> u64 {
+        let ahead = self.clock_ahead.load(Ordering::Relaxed);
+        instant.saturating_add_signed(-ahead)
     }
 
     fn fast_change(
@@ -170,7 +178,7 @@ impl BucketEngine {
                     batch.append_statement(statement.clone());
                     values.push(cells);
                 }
-                let sent = self.session.batch(&batch, values).await;
+                let sent = Box::pin(self.session.batch(&batch, values)).await;
                 sent.map(|_| ()).map_err(ClusterError::from)
             }
         };
@@ -256,7 +264,8 @@ impl BucketEngine {
         bucket: BucketId,
         dataset: NamespaceId,
     ) -> Result<(), ClusterError> {
-        let above = self.clock.wall().0 + CLOCKS_DIFFER_MAX.as_micros() as u64;
+        let now = self.by_clocks_of_nodes(self.clock.wall().0);
+        let above = now + CLOCKS_DIFFER_MAX.as_micros() as u64;
         let places = PlaceRange::of_kind(ROW, dataset).cells();
         let delete = &self.statements.fast.delete_range;
         let cells = self.bound([big(above)], bucket, places);

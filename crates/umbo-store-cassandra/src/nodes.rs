@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use scylla::cluster::Node;
 use scylla::cluster::metadata::Strategy;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
@@ -17,14 +19,13 @@ use crate::engine::{BucketEngine, lock};
 use crate::error::ClusterError;
 use crate::node_report::{NodeReport, ahead_of};
 
-/// How often each node is asked of itself.
+/// How often each node is asked of itself: a clock that jumps is wrong in fast writes for so long.
 const ASKED_EVERY: Duration = Duration::from_secs(30);
 
 /// Asks the nodes until the store is dropped.
 pub(crate) async fn ask_nodes(engine: Weak<BucketEngine>) {
     let mut agreed = true;
     while let Some(engine_now) = engine.upgrade() {
-        engine_now.ask_all().await;
         let schemas = engine_now.schemas();
         if agreed && schemas > 1 {
             tracing::warn!(
@@ -35,6 +36,9 @@ pub(crate) async fn ask_nodes(engine: Weak<BucketEngine>) {
         agreed = schemas <= 1;
         drop(engine_now);
         tokio::time::sleep(ASKED_EVERY).await;
+        if let Some(engine) = engine.upgrade() {
+            engine.ask_all().await;
+        }
     }
 }
 
@@ -89,18 +93,27 @@ impl BucketEngine {
         })
     }
 
-    async fn ask_all(&self) {
+    /// Asks all nodes of themselves, and sets the clock of fast writes by theirs.
+    pub(crate) async fn ask_all(&self) {
         let state = self.session.get_cluster_state();
         let nodes = state.get_nodes_info().iter();
-        for node in nodes.filter(|node| self.is_ours(node) && node.is_connected()) {
-            match self.ask(node).await {
+        let nodes = nodes.filter(|node| self.is_ours(node) && node.is_connected());
+        let asked = nodes.map(|node| async move { (node, self.ask(node).await) });
+        let mut ahead = Vec::new();
+        for (node, answer) in join_all(asked).await {
+            match answer {
                 Ok(report) => {
+                    ahead.push(report.clock_ahead);
                     lock(&self.reports).insert(at(node), report);
                 }
                 Err(error) => {
                     tracing::debug!(node = %node.address, %error, "a node tells nothing of itself");
                 }
             }
+        }
+        ahead.sort_unstable();
+        if let Some(&median) = ahead.get(ahead.len() / 2) {
+            self.clock_ahead.store(median, Ordering::Relaxed);
         }
     }
 

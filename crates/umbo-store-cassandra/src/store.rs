@@ -1,7 +1,7 @@
 //! The store: the contract on the engine.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -108,11 +108,13 @@ impl CassandraStore {
             is_closing: AtomicBool::new(false),
             records: Mutex::default(),
             namespaces: Mutex::default(),
+            clock_ahead: AtomicI64::default(),
             reports: Mutex::default(),
             reclaim: Arc::default(),
             version_max: AtomicU64::default(),
         });
         engine.learn_all().await.map_err(failed)?;
+        engine.ask_all().await;
         tokio::spawn(reclaim(Arc::downgrade(&engine)));
         tokio::spawn(ask_nodes(Arc::downgrade(&engine)));
         Ok(Self { engine, commit_log })

@@ -2,6 +2,8 @@
 //! is gone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use umbo_store::{
@@ -9,17 +11,40 @@ use umbo_store::{
     Idempotency, Mutation, RangeRequest, SortRange, StoreError, StoreReport as _, WriteError,
     WriteRequest,
 };
-use umbo_store_cassandra::CassandraStore;
+use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_types::limits::CHUNK_BYTES_MAX;
-use umbo_types::{Key, NamespaceId, Timestamp, Value, Version};
+use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
 
 use crate::calls::{NS, increment, key, put, read, request, write};
-use crate::processes::{copy, keep, process};
+use crate::processes::{copy, keep};
 use crate::settings;
 
 const FAST: NamespaceId = NamespaceId(9).with_fast_writes();
 /// Lengths on both sides of the one from which a value stands apart.
 const LENGTHS: [usize; 5] = [0, 5, 8 << 10, (8 << 10) + 1, 100_000];
+
+/// The clock of the machine, as which the nodes have it, and so many seconds more.
+#[derive(Debug)]
+struct ClockAhead(i64);
+
+impl Clock for ClockAhead {
+    fn wall(&self) -> Timestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.expect("it is after 1970").as_micros() as u64;
+        Timestamp(now.saturating_add_signed(1_000_000 * self.0))
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// Opens a process whose clock is some seconds ahead of the nodes.
+async fn process(settings: &CassandraSettings, ahead: i64) -> CassandraStore {
+    let clock = Arc::new(ClockAhead(ahead));
+    let store = CassandraStore::open(settings, clock).await;
+    store.expect("the node serves")
+}
 
 fn at_version(version: u64, mutations: Vec<Mutation>) -> WriteRequest {
     WriteRequest {
@@ -134,6 +159,22 @@ async fn the_highest_version_stays_in_any_order() {
     write_at(&other, 6_000, deletion(&at)).await;
     write_at(&one, 5_500, put(&at, "before the deletion")).await;
     assert_eq!(read(&one, FAST, &at).await, Ok(None));
+}
+
+/// An hour ahead, an hour behind, and set back by a day for a restart: the last write stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_wrong_hides_no_write() {
+    let settings = settings().await;
+    let at = key("p");
+    for (number, ahead) in (0..).zip([0, 3_600, -3_600, 0, -86_400]) {
+        let store = process(&settings, ahead).await;
+        // A second apart: clocks that are set right may differ by less.
+        let now = ClockAhead(ahead + number).wall();
+        let value = number.to_string();
+        write_at(&store, Version::proposed_at(now).0, put(&at, &value)).await;
+        let found = read(&store, FAST, &at).await.expect("it is served");
+        assert_eq!(found.expect("it is there").value.bytes, value);
+    }
 }
 
 /// The cluster decides for each cell by itself which write stays. Of two writes with one version, one stays whole.
@@ -320,7 +361,7 @@ async fn ranges_are_removed_in_steps() {
 async fn nothing_is_left_of_a_namespace_that_is_gone() {
     let settings = settings().await;
     let (one, other) = (process(&settings, 0).await, process(&settings, 10).await);
-    let now = |ahead: u64| Timestamp::from_millis(1_700_000_000_000 + 1_000 * ahead).0;
+    let now = |ahead: i64| ClockAhead(ahead).wall().0;
     for number in 0..20 {
         let at = key(&format!("p{number}"));
         write_at(&other, now(10), put(&at, "value")).await;

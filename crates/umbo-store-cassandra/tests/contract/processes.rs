@@ -24,7 +24,7 @@ const BUILT: NamespaceId = NamespaceId(41);
 const PROCESSES: u64 = 3;
 
 /// Opens a process whose clock is some seconds ahead.
-pub(crate) async fn process(settings: &CassandraSettings, ahead: u64) -> Arc<CassandraStore> {
+async fn process(settings: &CassandraSettings, ahead: u64) -> Arc<CassandraStore> {
     let time = Timestamp::from_millis(1_700_000_000_000 + 1_000 * ahead);
     open(settings, &Arc::new(ManualClock::new(time))).await
 }
