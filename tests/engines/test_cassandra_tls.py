@@ -1,14 +1,17 @@
 """A cluster that demands TLS with certificates of its clients, and a password: what fits is served, and what does not is
 refused at the start, with the setting that mends it."""
 
+import json
 import pathlib
 import socket
+import subprocess
 import sys
 
 import pytest
 
 import cassandra_node
-from harness import Server, wait_until
+from harness import Server, binary, wait_until
+from processes import toml_text
 from tier import free_port
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "cluster"))
@@ -155,6 +158,26 @@ def test_files_that_do_not_fit_are_told(node, folder):
         ({"key": other}, "does not belong to the certificate"),
     ):
         assert reason in (told := refusal(node, folder, **wrong)), told
+
+
+def test_the_doctor_asks_as_a_start_does(node, folder):
+    def found(**other):
+        folder.mkdir(exist_ok=True)
+        (folder / "umbo.toml").write_text(toml_text(node.settings(**other)))
+        words = [binary(), "doctor", "--config", "umbo.toml", "-o", "json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=folder)
+        return {one["check"]: one for one in json.loads(done.stdout)["checks"]}
+
+    well = found()
+    assert [well[check]["health"] for check in ("cassandra", "cassandra certificate")] == ["ok", "ok"], well
+    assert "disk" not in well, "the rows are on no disk of this machine"
+    for other, reason in (
+        ({"ca": str(node.stranger.folder / "ca.pem")}, "cassandra.ca must hold the authority"),
+        (NO_TLS, "the node ends a connection without TLS"),
+        ({"contact_points": "127.0.0.1"}, "name nodes as host:port"),
+    ):
+        unwell = found(**other)["cassandra"]
+        assert unwell["health"] == "problem" and reason in unwell["found"], unwell
 
 
 def test_a_password_is_asked_for_with_and_without_tls(node, folder):

@@ -34,3 +34,5 @@ pub use long_poll::LongPoll;
 pub use low_priority::LowPriority;
 pub use operation::usage::row as usage_row;
 pub use reply::RoutedRequest;
+/// What [`DispatcherParts::hot_keys`] is made of.
+pub use umbo_hotkey::{KeySeed, ShieldSettings};

@@ -45,7 +45,9 @@ pub enum ContactError {
 
 const fn advice(error: &PeerTlsError) -> &'static str {
     match error {
-        PeerTlsError::Files(_) => "see cassandra.ca, cassandra.certificate and cassandra.key",
+        PeerTlsError::Files(_) | PeerTlsError::BadName(_) => {
+            "see cassandra.ca, cassandra.certificate and cassandra.key"
+        }
         PeerTlsError::NotTls => {
             "turn on client_encryption_options in the cluster, or leave cassandra.ca empty"
         }
@@ -104,6 +106,6 @@ pub(crate) async fn dial(
 ) -> Result<TlsStream<TcpStream>, ContactError> {
     let stream = TcpStream::connect(node).await?;
     stream.set_nodelay(true)?;
-    let address = stream.peer_addr()?.ip();
-    Ok(tls.connect(stream, address).await?)
+    let address = stream.peer_addr()?.ip().to_string();
+    Ok(tls.connect(stream, &address, None).await?)
 }

@@ -22,7 +22,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::guarded::random_id;
 use crate::hedge::HedgeBudget;
-use crate::probe::probe;
 use crate::schema::{FORMAT, TABLES};
 use crate::settings::{CassandraOpenError, CassandraSettings};
 use crate::tunnel::Tunnels;
@@ -45,8 +44,7 @@ pub(crate) async fn connect(
     settings: &CassandraSettings,
     hedges: Arc<HedgeBudget>,
 ) -> Result<Session, CassandraOpenError> {
-    let probed = probe(&settings.contact_points, settings.tls.as_ref()).await;
-    probed.map_err(|(node, error)| CassandraOpenError::Node { node, error })?;
+    settings.ask().await?;
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .serial_consistency(Some(SerialConsistency::LocalSerial))

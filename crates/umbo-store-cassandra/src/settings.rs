@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use umbo_tls::PeerTlsFiles;
 
-use crate::probe::ContactError;
+use crate::probe::{ContactError, probe};
 
 /// How a store reaches its Cassandra cluster, and the layout of its rows there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,12 @@ pub struct CassandraSettings {
 }
 
 impl CassandraSettings {
+    /// Asks the contact points until one answers, over TLS or without, as a start does before anything else.
+    pub async fn ask(&self) -> Result<(), CassandraOpenError> {
+        let asked = probe(&self.contact_points, self.tls.as_ref()).await;
+        asked.map_err(|(node, error)| CassandraOpenError::Node { node, error })
+    }
+
     /// Refuses a keyspace whose name Cassandra does not take: it stands in statements as it is.
     pub(crate) fn check_keyspace(&self) -> Result<(), CassandraOpenError> {
         let name = &self.keyspace;

@@ -16,7 +16,6 @@ use umbo_types::Clock;
 use crate::connector::Io;
 use crate::dial_error::DialError;
 use crate::settings::RemoteSettings;
-use crate::tls;
 
 /// Most bytes of one read of the welcome.
 const READ_LEN: usize = 4 << 10;
@@ -51,7 +50,7 @@ pub(crate) async fn dial(
     let greeted = async {
         let io = match &settings.tls {
             None => io,
-            Some(files) => Box::new(tls::connect(files.clone(), host, None, io).await?),
+            Some(files) => Box::new(files.connect(io, host, None).await?),
         };
         greet(io, hello, clock).await
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use umbo_protocol::{DecodeError, Refusal};
+use umbo_tls::PeerTlsError;
 
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +16,7 @@ pub(crate) enum DialError {
         within: Duration,
     },
     #[error("TLS: {0}")]
-    Tls(String),
+    Tls(#[from] PeerTlsError),
     #[error("the peer is not a shard node: {0}")]
     Garbage(#[from] DecodeError),
     #[error("the connection was lost before the welcome: {}", in_words(.0))]

@@ -13,7 +13,6 @@ use umbo_routing::ClusterNode;
 use crate::connector::Io;
 use crate::dial_error::DialError;
 use crate::settings::RemoteSettings;
-use crate::tls;
 
 /// Connects dispatchers with one another, whatever their store is.
 #[derive(Debug, Clone)]
@@ -38,10 +37,10 @@ impl PeerDialer {
         let dialling = async {
             let connected = settings.transport.connect(peer.host(), peer.port()).await;
             let io = connected.map_err(DialError::Connect)?;
-            let Some(files) = settings.tls.clone() else {
+            let Some(files) = &settings.tls else {
                 return Ok(io);
             };
-            let secured = tls::connect(files, role, Some(protocol), io).await?;
+            let secured = files.connect(io, role, Some(protocol)).await?;
             Ok(Box::new(secured) as Box<dyn Io>)
         };
         let late = |_| DialError::Timeout {

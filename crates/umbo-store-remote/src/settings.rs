@@ -1,7 +1,8 @@
 //! Settings for the connections to the shard nodes.
 
-use std::path::PathBuf;
 use std::time::Duration;
+
+use umbo_tls::PeerTlsFiles;
 
 use crate::connector::Transport;
 
@@ -11,7 +12,7 @@ pub struct RemoteSettings {
     /// How connections are made.
     pub transport: Transport,
     /// Files for TLS, or `None` for plain connections.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<PeerTlsFiles>,
     /// Seed of all random numbers, or `None` for a seed of the operating system.
     pub seed: Option<u64>,
     /// Timeout for a connection, and again for the node's welcome on it.
@@ -57,22 +58,4 @@ impl Default for RemoteSettings {
             drain_timeout: Duration::from_secs(30),
         }
     }
-}
-
-/// Files for TLS to the nodes, PEM. They are read again for every connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Authorities that the certificates of nodes must come from.
-    pub authority: PathBuf,
-    /// Certificate chain and private key of this side, or `None` if the nodes require no certificate.
-    pub identity: Option<TlsIdentity>,
-}
-
-/// Identity of this side.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsIdentity {
-    /// Certificate chain, its own certificate first.
-    pub certificate: PathBuf,
-    /// Private key of that certificate.
-    pub key: PathBuf,
 }

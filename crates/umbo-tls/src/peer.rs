@@ -4,7 +4,6 @@
 //! a restart.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,6 +30,9 @@ pub enum PeerTlsError {
     /// A file of this process cannot be used.
     #[error(transparent)]
     Files(#[from] TlsError),
+    /// No certificate can have the name.
+    #[error("{0} is not a name that a certificate can have")]
+    BadName(String),
     /// The peer answered, but not in TLS.
     #[error("its answer is not TLS")]
     NotTls,
@@ -60,15 +62,21 @@ impl From<io::Error> for PeerTlsError {
 }
 
 impl PeerTlsFiles {
-    /// Reads the files, and does the handshake on a connection. The certificate of the peer must carry this address. A
-    /// peer of TLS 1.3 may refuse the certificate of this process later, when the first bytes are read.
+    /// Reads the files, and does the handshake on a connection. The certificate of the peer must carry this host name or
+    /// address; `protocol` is offered by ALPN. A peer of TLS 1.3 may refuse the certificate of this process later, when the
+    /// first bytes are read.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        address: IpAddr,
+        name: &str,
+        protocol: Option<&[u8]>,
     ) -> Result<TlsStream<S>, PeerTlsError> {
-        let connector = TlsConnector::from(Arc::new(self.config()?));
-        let name = ServerName::IpAddress(address.into());
+        // A few small files; the task has nothing else to do.
+        let mut config = self.config()?;
+        config.alpn_protocols = protocol.into_iter().map(<[u8]>::to_vec).collect();
+        let connector = TlsConnector::from(Arc::new(config));
+        let bad_name = |_| PeerTlsError::BadName(name.to_owned());
+        let name = ServerName::try_from(name.to_owned()).map_err(bad_name)?;
         Ok(connector.connect(name, stream).await?)
     }
 
@@ -89,7 +97,6 @@ impl PeerTlsFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::path::Path;
 
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -98,7 +105,7 @@ mod tests {
     use super::*;
     use crate::{ListenerTlsFiles, TlsSource};
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const HERE: &str = "127.0.0.1";
 
     /// Writes an authority, and a certificate for an address that it has signed.
     fn sign(folder: &Path, name: &str, address: &str) -> (PathBuf, PathBuf, PathBuf) {
@@ -127,7 +134,7 @@ mod tests {
             stream.flush().await
         });
         let asked = async {
-            let mut stream = own.connect(near, HERE).await?;
+            let mut stream = own.connect(near, HERE, None).await?;
             stream.write_u8(1).await?;
             stream.flush().await?;
             Ok(stream.read_u8().await?)
@@ -192,7 +199,7 @@ mod tests {
         let (near, mut far) = duplex(1 << 16);
         let written = far.write_all(b"\x84\0\0\0\0\0\0\0\0");
         written.await.unwrap();
-        let refused = own.connect(near, HERE).await.unwrap_err();
+        let refused = own.connect(near, HERE, None).await.unwrap_err();
         assert!(matches!(refused, PeerTlsError::NotTls), "{refused}");
     }
 }

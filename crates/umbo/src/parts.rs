@@ -41,6 +41,12 @@ pub(crate) fn cluster_tls(cluster: &ClusterSection) -> Option<ListenerTlsFiles> 
     tls_files([&cluster.certificate, &cluster.key, &cluster.ca])
 }
 
+/// Returns the certificate that a Cassandra cluster sees, if there is one.
+pub(crate) fn cassandra_tls(settings: &Settings) -> Option<ListenerTlsFiles> {
+    let section = &settings.cassandra;
+    tls_files([&section.certificate, &section.key, &section.ca])
+}
+
 fn tls_files([certificate, key, authority]: [&Option<String>; 3]) -> Option<ListenerTlsFiles> {
     let (certificate, key) = certificate.as_ref().zip(key.as_ref())?;
     Some(ListenerTlsFiles {

@@ -39,7 +39,7 @@ use self::observe::{happened, keep_records, keep_usage, observe};
 use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
 use self::reload::ServerReload;
-pub(crate) use self::store::{Role, remote_settings};
+pub(crate) use self::store::{Role, cassandra_settings, remote_settings};
 use crate::clock::ClockWatch;
 pub(crate) use crate::clock::SystemClock;
 

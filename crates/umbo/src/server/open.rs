@@ -13,8 +13,9 @@ use umbo_bulk::Bulk;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
-use umbo_hotkey::{KeySeed, ShieldSettings};
+use umbo_dispatcher::{
+    Dispatcher, DispatcherLimits, DispatcherParts, KeySeed, LowPriority, ShieldSettings,
+};
 use umbo_quota::{Limiter, PolicySet};
 use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::metrics::{Code, RequestMetrics};

@@ -7,7 +7,7 @@ use umbo_routing::ClusterNode;
 use umbo_store::Store;
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_store_redb::RedbStore;
-use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
+use umbo_store_remote::{RemoteSettings, RemoteStore};
 use umbo_tls::PeerTlsFiles;
 use umbo_types::Clock;
 
@@ -114,7 +114,7 @@ impl OpenStore {
 }
 
 /// Returns the settings of the engine, and the nodes that they name.
-fn cassandra_settings(
+pub(crate) fn cassandra_settings(
     settings: &Settings,
 ) -> Result<(CassandraSettings, Vec<ClusterNode>), CliError> {
     let section = &settings.cassandra;
@@ -132,11 +132,6 @@ fn cassandra_settings(
         Ok::<_, CliError>(text.trim_end().to_owned())
     });
     let user = section.user.clone();
-    let identity = section.certificate.as_ref().zip(section.key.as_ref());
-    let tls = section.ca.as_ref().map(|authority| PeerTlsFiles {
-        authority: authority.into(),
-        identity: identity.map(|(certificate, key)| (certificate.into(), key.into())),
-    });
     Ok((
         CassandraSettings {
             contact_points,
@@ -144,7 +139,7 @@ fn cassandra_settings(
             keyspace: section.keyspace.clone(),
             replication: section.replication,
             credentials: user.zip(password.transpose()?),
-            tls,
+            tls: peer_tls([&section.ca, &section.certificate, &section.key]),
             instance: section.instance,
             shards: match settings.store.shards {
                 0 => section.buckets.min(CASSANDRA_SHARDS),
@@ -176,20 +171,16 @@ fn connect(cluster: &ClusterSection, clock: &Arc<dyn Clock>) -> Result<Arc<Remot
 /// Returns the settings for connections to the nodes of a cluster.
 pub(crate) fn remote_settings(cluster: &ClusterSection) -> RemoteSettings {
     RemoteSettings {
-        tls: tls_of(cluster),
+        tls: peer_tls([&cluster.ca, &cluster.certificate, &cluster.key]),
         ..RemoteSettings::default()
     }
 }
 
-fn tls_of(cluster: &ClusterSection) -> Option<TlsFiles> {
-    let files = cluster.certificate.as_ref().zip(cluster.key.as_ref());
-    let identity = files.map(|(certificate, key)| TlsIdentity {
-        certificate: certificate.into(),
-        key: key.into(),
-    });
-    let authority = cluster.ca.as_ref()?.into();
-    Some(TlsFiles {
-        authority,
-        identity,
+/// Returns the files of TLS towards nodes, or `None` without an authority.
+fn peer_tls([authority, certificate, key]: [&Option<String>; 3]) -> Option<PeerTlsFiles> {
+    let identity = certificate.as_ref().zip(key.as_ref());
+    Some(PeerTlsFiles {
+        authority: authority.as_ref()?.into(),
+        identity: identity.map(|(certificate, key)| (certificate.into(), key.into())),
     })
 }

@@ -17,8 +17,8 @@ use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::bytes;
 use crate::parts;
-use crate::server::{SystemClock, remote_settings};
-use crate::settings::Settings;
+use crate::server::{SystemClock, cassandra_settings, remote_settings};
+use crate::settings::{Settings, StoreEngine};
 
 /// Descriptors that a process needs in addition to its connections: files of shards, logs, listeners, nodes.
 const OTHER_FILES: u64 = 1_100;
@@ -54,6 +54,9 @@ fn open_files(settings: &Settings) -> Finding {
 }
 
 fn check_disk(settings: &Settings) -> Vec<Finding> {
+    if settings.store.engine == StoreEngine::Cassandra {
+        return Vec::new();
+    }
     let folder = Path::new(&settings.store.folder);
     if !folder.is_dir() {
         let found = format!("{} does not exist; a server makes it", folder.display());
@@ -124,6 +127,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     for (check, files) in [
         ("certificate", parts::client_tls(&settings.tls)),
         ("cluster certificate", parts::cluster_tls(cluster)),
+        ("cassandra certificate", parts::cassandra_tls(settings)),
     ] {
         findings.extend(files.map(|files| certificate_of(check, files)));
     }
@@ -191,8 +195,24 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
     Finding::judged(check, found, [false, is_soon], advice)
 }
 
-/// Asks the nodes of the cluster map for their maps.
+/// Asks the contact points of a Cassandra cluster as a start does.
+async fn cassandra(settings: &Settings) -> Finding {
+    const ADVICE: &str = "mend the settings of [cassandra] in umbo.toml, or start the node";
+    let answer = match cassandra_settings(settings) {
+        Ok((cassandra, _)) => cassandra.ask().await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match answer {
+        Ok(()) => Finding::ok("cassandra", "a contact point answers"),
+        Err(error) => Finding::problem("cassandra", error, ADVICE),
+    }
+}
+
+/// Asks the nodes behind the server: a Cassandra cluster, or the nodes of the cluster map for their maps.
 pub(super) async fn check_nodes(settings: &Settings) -> Vec<Finding> {
+    if settings.store.engine == StoreEngine::Cassandra {
+        return vec![cassandra(settings).await];
+    }
     let Some(path) = &settings.cluster.map else {
         return Vec::new();
     };
