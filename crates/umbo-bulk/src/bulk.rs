@@ -4,15 +4,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Response;
 use http::request::Parts;
-use http_body::Body;
 use umbo_api::loads::{LoadList, LoadState};
 use umbo_dispatcher::plane::OwnRows;
 use umbo_dispatcher::{Dispatcher, LowPriority};
-use umbo_edge::body::ReplyBody;
+use umbo_edge::body::{ArrivingBody, ReplyBody};
 use umbo_edge::memory::ConnectionAnswers;
 
 use crate::request::continuations::Continuations;
@@ -49,18 +47,14 @@ impl Bulk {
     }
 
     /// Serves a request about loads or versions.
-    pub async fn serve<B>(
+    pub async fn serve<B: ArrivingBody>(
         &self,
         route: BulkRoute<'_>,
         head: &Parts,
         body: &mut B,
         answers: Arc<ConnectionAnswers>,
         started: Instant,
-    ) -> Response<ReplyBody>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Response<ReplyBody> {
         let parts = (&*self.waits, &self.continuations);
         request::serve(
             &self.dispatcher,

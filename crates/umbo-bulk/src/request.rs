@@ -14,18 +14,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Response;
 use http::request::Parts;
-use http_body::Body;
 use umbo_api::header;
 use umbo_api::loads::{LoadList, LoadSpec, SealBody};
 use umbo_api::versions::VersionList;
 use umbo_control::ControlError;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::{OwnRows, PlaneRequest};
-use umbo_edge::body::ReplyBody;
+use umbo_edge::body::{ArrivingBody, ReplyBody};
 use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::idempotency_key::KeyedRequest;
 use umbo_http::{Fields, RequestError, json_body};
@@ -44,17 +42,13 @@ use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, VersionAsk, answer, rejects_af
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
 
 /// Serves a request about loads or versions.
-pub(crate) async fn serve<B>(
+pub(crate) async fn serve<B: ArrivingBody>(
     dispatcher: &Arc<Dispatcher>,
     (waits, continuations): (&LoadWaits, &Continuations),
     route: BulkRoute<'_>,
     (head, body): (&Parts, &mut B),
     (answers, started): (Arc<ConnectionAnswers>, Instant),
-) -> Response<ReplyBody>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Response<ReplyBody> {
     let fields = Fields::read(&head.headers);
     let asked = (&fields, route.is_change());
     let plane = PlaneRequest::begin(dispatcher, route.required(), asked, answers, started);
@@ -88,11 +82,11 @@ where
 }
 
 impl LoadRequest<'_> {
-    async fn answer<B>(&mut self, ask: LoadAsk, body: &mut B) -> Result<LoadAnswer, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    async fn answer<B: ArrivingBody>(
+        &mut self,
+        ask: LoadAsk,
+        body: &mut B,
+    ) -> Result<LoadAnswer, RequestError> {
         match ask {
             LoadAsk::Create => self.create(body).await,
             LoadAsk::List => Ok(LoadAnswer::List(self.list().await)),
@@ -130,11 +124,7 @@ impl LoadRequest<'_> {
         }
     }
 
-    async fn create<B>(&mut self, body: &mut B) -> Result<LoadAnswer, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    async fn create<B: ArrivingBody>(&mut self, body: &mut B) -> Result<LoadAnswer, RequestError> {
         let mut keyed = KeyedRequest::read(self.plane.fields())?;
         if self.plane.fields().idempotency_ttl.is_some() {
             return Err(RequestError::BadHeader {
@@ -215,11 +205,11 @@ impl LoadRequest<'_> {
         }
     }
 
-    async fn seal<B>(&mut self, id: &str, body: &mut B) -> Result<LoadAnswer, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    async fn seal<B: ArrivingBody>(
+        &mut self,
+        id: &str,
+        body: &mut B,
+    ) -> Result<LoadAnswer, RequestError> {
         let load = self.find(id).await?;
         let SealBody { parts } =
             json_body::json_object(&self.plane.read_text(body, LOAD_BODY_LEN_MAX).await?)?;

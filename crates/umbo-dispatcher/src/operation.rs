@@ -16,9 +16,9 @@ mod stored_row;
 pub(crate) mod usage;
 pub(crate) mod write;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
 use umbo_quota::CostHint;
@@ -51,14 +51,11 @@ pub(crate) trait Operate: Sized {
 
     /// *Locate*: finds the shards and reads the body. If the path names the shards, they are debited before
     /// the body is read, because a refusal must cost little.
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display;
+    ) -> Result<Located<'l>, RequestError>;
 
     /// *Shield*, *wait*, *fetch*: reads of hot keys go through the local cache; every call of the store waits
     /// for a permit of its shard.

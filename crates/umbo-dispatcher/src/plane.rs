@@ -10,10 +10,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::Response;
-use http_body::Body;
 use umbo_control::NamespaceEntry;
 use umbo_control::events::Origin;
-use umbo_edge::body::{BodyPace, BodyRoom, ReplyBody};
+use umbo_edge::body::{ArrivingBody, BodyPace, BodyRoom, ReplyBody};
 use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::{Answer, Fields, PlaneAnswer, RequestError};
@@ -141,15 +140,11 @@ impl<'a> PlaneRequest<'a> {
     }
 
     /// Reads a body that is text, of at most `len_max` bytes, also once inflated.
-    pub async fn read_text<B>(
+    pub async fn read_text<B: ArrivingBody>(
         &mut self,
         body: &mut B,
         len_max: usize,
-    ) -> Result<Bytes, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Bytes, RequestError> {
         let context = self.payer().context;
         let caller = || self.charge.caller_hash();
         let mut body = RequestBody::new(self.dispatcher, caller, body, self.fields);

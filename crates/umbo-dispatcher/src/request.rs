@@ -9,12 +9,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use http_body::Body;
 use umbo_control::ControlError;
-use umbo_edge::body::ReplyBody;
+use umbo_edge::body::{ArrivingBody, ReplyBody};
 use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
@@ -46,18 +44,14 @@ pub type Serving<'a> = Pin<Box<dyn Future<Output = Response<ReplyBody>> + Send +
 
 /// Serves a request of the data plane. The future is made on the heap and never moved: it is large, and would be copied
 /// with everything around it.
-pub fn serve<'a, B>(
+pub fn serve<'a, B: ArrivingBody + Send + 'a>(
     dispatcher: &'a Arc<Dispatcher>,
     route: Route<'a>,
     head: &'a Parts,
     body: B,
     answers: Arc<ConnectionAnswers>,
     started: Instant,
-) -> Serving<'a>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'a,
-    B::Error: std::fmt::Display,
-{
+) -> Serving<'a> {
     macro_rules! serve_as {
         ($operation:ty) => {{
             let place = Box::new_uninit();
@@ -90,18 +84,14 @@ where
 }
 
 /// The ten phases.
-async fn serve_as<O: Operate, B>(
+async fn serve_as<O: Operate, B: ArrivingBody>(
     dispatcher: &Arc<Dispatcher>,
     route: Route<'_>,
     head: &Parts,
     body: B,
     answers: Arc<ConnectionAnswers>,
     started: Instant,
-) -> Response<ReplyBody>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Response<ReplyBody> {
     let fields = Fields::read(&head.headers);
     let mut log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
 

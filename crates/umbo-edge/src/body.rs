@@ -7,6 +7,7 @@ mod arriving;
 mod held;
 mod reply;
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
@@ -22,6 +23,11 @@ pub use arriving::{BodyPace, BodyRoom, GatheredBody};
 pub(crate) use held::NoRequests;
 pub use held::{AnswerHold, HeldBytes, InFlightCounter, InFlightRequest};
 pub use reply::{ReplyAborted, ReplyBody};
+
+/// The body of a request, as its bytes arrive.
+pub trait ArrivingBody: Body<Data = Bytes, Error: Display> + Unpin {}
+
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> ArrivingBody for B {}
 
 /// How a request body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +87,11 @@ const fn full_text(full: Full) -> &'static str {
 ///
 /// A body that announces more than `len_max` bytes is refused before it is polled. So a client that waits for `100
 /// Continue` never sends it. A body of one piece is returned without a copy.
-pub async fn read_bounded<B>(
+pub async fn read_bounded<B: ArrivingBody>(
     body: &mut B,
     limits: BodyLimits,
     room: &BodyRoom<'_>,
-) -> Result<(Bytes, Option<MemoryPermit>), BodyError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<(Bytes, Option<MemoryPermit>), BodyError> {
     let BodyLimits { len_max, timeout } = limits;
     let hint = body.size_hint();
     let check = |len: u64| {
@@ -129,11 +131,7 @@ where
 }
 
 /// Waits for the next data of a body; `None` at its end.
-pub async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+pub async fn next_piece<B: ArrivingBody>(body: &mut B) -> Result<Option<Bytes>, BodyError> {
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
         match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -167,7 +165,7 @@ mod tests {
     };
 
     async fn read_bounded(
-        mut body: impl Body<Data = Bytes, Error = impl std::fmt::Display> + Unpin,
+        mut body: impl Body<Data = Bytes, Error = impl Display> + Unpin,
         limits: BodyLimits,
     ) -> Result<Bytes, BodyError> {
         let room = BodyRoom {

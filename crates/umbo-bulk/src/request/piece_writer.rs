@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
 use tokio::task::{JoinError, JoinSet};
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::Identified;
 use umbo_dispatcher::plane::patient_write;
-use umbo_edge::body::{BodyRoom, GatheredBody};
+use umbo_edge::body::{ArrivingBody, BodyRoom, GatheredBody};
 use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_loads::digest::{PartDigest, Sha256};
@@ -38,17 +37,13 @@ pub(super) struct Stored {
 }
 
 /// Stores a body as the bytes of an upload from an offset on, until it is overtaken.
-pub(super) async fn store_body<B>(
+pub(super) async fn store_body<B: ArrivingBody>(
     request: &mut LoadRequest<'_>,
     load: &LoadRecord,
     (upload, offset): (u64, u64),
     body: &mut B,
     overtaken: impl Future<Output = ()>,
-) -> Result<Stored, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<Stored, RequestError> {
     let mut writer = PieceWriter {
         dispatcher: Arc::clone(request.plane.dispatcher()),
         payer: request.plane.payer().clone(),

@@ -5,11 +5,11 @@
 //! condition that it does not exist yet, so the first of two uploads of a part counts; the other must be the same or is
 //! refused. An upload that breaks off leaves bytes that can be continued and are reclaimed when the load ends.
 
-use bytes::Bytes;
 use http_body::Body;
 use std::future::pending;
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::RequestError;
 use umbo_loads::digest::{PartDigest, Sha256, hex};
 use umbo_loads::layout::{PARTS, UPLOADS};
@@ -27,16 +27,12 @@ use super::piece_writer::store_body;
 use super::report::whole_part;
 
 /// Serves the upload of a part, or of a piece of one.
-pub(super) async fn upload<B>(
+pub(super) async fn upload<B: ArrivingBody>(
     request: &mut LoadRequest<'_>,
     ask: &UploadAsk,
     load: &LoadRecord,
     body: &mut B,
-) -> Result<LoadAnswer, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<LoadAnswer, RequestError> {
     let rows = request.plane.own_rows();
     let number = ask.number;
     let announced = body.size_hint().lower();
@@ -69,16 +65,12 @@ fn refused<T>(error: LoadError) -> Result<T, RequestError> {
 }
 
 /// Answers the upload of a part that is whole already: the same one changes nothing.
-async fn again<B>(
+async fn again<B: ArrivingBody>(
     request: &mut LoadRequest<'_>,
     ask: &UploadAsk,
     part: PartRecord,
     body: &mut B,
-) -> Result<LoadAnswer, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<LoadAnswer, RequestError> {
     let number = ask.number;
     if let Some(piece) = ask.piece {
         if piece.offset != part.len || !body.is_end_stream() {
@@ -111,17 +103,13 @@ where
     refused(LoadError::PartDiffers { number, kept })
 }
 
-async fn upload_whole<B>(
+async fn upload_whole<B: ArrivingBody>(
     request: &mut LoadRequest<'_>,
     rows: &OwnRows,
     ask: &UploadAsk,
     load: &LoadRecord,
     body: &mut B,
-) -> Result<LoadAnswer, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<LoadAnswer, RequestError> {
     let upload = begin(rows, ask, load).await?;
     let stored = store_body(request, load, (upload.upload, 0), body, pending()).await?;
     if let Some(error) = differs(ask, &stored.digest) {
@@ -144,18 +132,14 @@ where
     Ok(LoadAnswer::Part { info, is_new })
 }
 
-async fn upload_piece<B>(
+async fn upload_piece<B: ArrivingBody>(
     request: &mut LoadRequest<'_>,
     rows: &OwnRows,
     ask: &UploadAsk,
     piece: Piece,
     load: &LoadRecord,
     body: &mut B,
-) -> Result<LoadAnswer, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<LoadAnswer, RequestError> {
     let (number, content) = (ask.number, load.content_id());
     let turn = request
         .continuations

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
 use umbo_api::Outcome;
 use umbo_api::batch::{BatchEnd, BatchEndLine, Skipped, WriteRow, WriteRowError};
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::{self, BatchAsk, Route};
 use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, json_text, problem};
 use umbo_quota::{ActualUsage, CostHint};
@@ -65,15 +66,11 @@ impl Operate for BatchWrite {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
         let text = text.await?;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
-use http_body::{Body, SizeHint};
-use umbo_edge::body::{BodyLimits, BodyPace, BodyRoom, GatheredBody, read_bounded};
+use http_body::SizeHint;
+use umbo_edge::body::{ArrivingBody, BodyLimits, BodyPace, BodyRoom, GatheredBody, read_bounded};
 use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_edge::content_coding::ContentCoding;
 use umbo_edge::memory::MemoryPermit;
@@ -36,11 +36,7 @@ pub(crate) struct RequestBody<'a, B> {
     memory: Option<MemoryPermit>,
 }
 
-impl<'a, B> RequestBody<'a, B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+impl<'a, B: ArrivingBody> RequestBody<'a, B> {
     /// Begins with an unread body. `caller` returns the hash of the payer; it is called only if there is a body.
     pub(crate) fn new(
         dispatcher: &'a Dispatcher,

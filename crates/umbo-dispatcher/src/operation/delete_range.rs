@@ -3,11 +3,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::Body;
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_control::NamespaceEntry;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
@@ -38,15 +37,11 @@ impl Operate for DeleteRange {
         decode::delete_range(route, uri, fields).map(Self)
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         _body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let map = &admitted.dispatcher.shard_map;
         let shard = map.locate(admitted.namespace_id(), &self.0.partition);
         admitted.locate_at(shard)

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use http::Uri;
-use http_body::Body;
 use umbo_api::admin::CompressionSetting;
 use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
 use umbo_quota::{
@@ -45,15 +45,11 @@ impl Operate for Explain {
         Ok(Self { body })
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let context = admitted.context();
         let text = body.read_text(admitted.log, context, EXPLAIN_BODY_LEN_MAX);
         self.body = text.await?;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
+use umbo_edge::body::ArrivingBody;
 use umbo_edge::content_coding::{ContentCoding, InflateError, is_accepted, is_named};
 use umbo_http::byte_range::ByteRange;
 use umbo_http::decode::{self, GetAsk, Route};
@@ -46,15 +46,11 @@ impl Operate for Get {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         _body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         if !self.0.is_head {
             admitted.reserve_answer(0, limits::VALUE_LEN_MAX).await?;
         }

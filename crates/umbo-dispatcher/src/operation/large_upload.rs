@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
 use tokio::task::JoinSet;
-use umbo_edge::body::{BodyError, BodyRoom, GatheredBody};
+use umbo_edge::body::{ArrivingBody, BodyError, BodyRoom, GatheredBody};
 use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_http::content_digest::{ContentDigest, DigestSum};
@@ -47,15 +46,11 @@ pub(super) fn writes_of(len: u64) -> impl Iterator<Item = ActualUsage> {
 
 /// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. A body that was
 /// received before is not received again.
-pub(super) async fn receive<B>(
+pub(super) async fn receive<B: ArrivingBody>(
     located: &mut Located<'_>,
     key: &Key,
     body: &mut RequestBody<'_, B>,
-) -> Result<Received, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<Received, RequestError> {
     if let Some(received) = body.received() {
         return Ok(received);
     }
@@ -114,11 +109,10 @@ impl ChunkWriter {
         }
     }
 
-    async fn receive<B>(&mut self, body: &mut RequestBody<'_, B>) -> Result<(), RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    async fn receive<B: ArrivingBody>(
+        &mut self,
+        body: &mut RequestBody<'_, B>,
+    ) -> Result<(), RequestError> {
         let room = body.room();
         while let Some(mut piece) = body.next_piece(&self.gathered).await? {
             self.len += piece.len() as u64;

@@ -6,11 +6,12 @@ mod gather;
 
 use std::pin::pin;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::RowFields;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, encode, json_body, json_text, problem};
 use umbo_quota::{ActualUsage, CostHint};
@@ -56,15 +57,11 @@ impl Operate for MultiGet {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, MULTI_GET_BODY_LEN_MAX);
         self.keys = parse(&text.await?)?;

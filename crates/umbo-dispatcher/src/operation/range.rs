@@ -1,9 +1,9 @@
 //! Range: rows of a partition in order, page by page.
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
 use umbo_control::NamespaceEntry;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, RangeAsk, Route};
 use umbo_http::{Fields, RequestError};
@@ -36,15 +36,11 @@ impl Operate for RangeRead {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         _body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let (dispatcher, namespace) = (admitted.dispatcher, admitted.namespace_id());
         admitted.reserve_answer(0, CHUNK_TEXT_LEN_MAX).await?;
         let map = &dispatcher.shard_map;

@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::pin::pin;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
 use umbo_api::batch::ScanBody;
 use umbo_control::{ControlError, NamespaceEntry};
+use umbo_edge::body::ArrivingBody;
 use umbo_http::cursor::{CursorError, CursorKey};
 use umbo_http::decode::{self, Layout, PageBounds, Route, page_bounds};
 use umbo_http::{Fields, RequestError, json_body};
@@ -66,15 +66,11 @@ impl Operate for Scan {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, SCAN_BODY_LEN_MAX);
         let ask = parse(&text.await?)?;

@@ -7,11 +7,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::Body;
 use umbo_api::quota::{ShardUsage, UsageAnswer, UsageRow};
 use umbo_control::NamespaceEntry;
+use umbo_edge::body::ArrivingBody;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::{Limiter, Tally, UsageReport};
@@ -35,15 +34,11 @@ impl Operate for Usage {
         Ok(Self)
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         _body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         Ok(admitted.locate_nowhere())
     }
 

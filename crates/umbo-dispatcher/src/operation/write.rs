@@ -7,10 +7,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body, SizeHint};
+use http_body::SizeHint;
 use umbo_api::batch::DeleteRangeAnswer;
+use umbo_edge::body::ArrivingBody;
 use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, Route, WriteAsk, WriteKind};
 use umbo_http::{Answer, Fields, RequestError};
@@ -95,15 +95,11 @@ impl Operate for Write {
         }
     }
 
-    async fn locate<'l, B>(
+    async fn locate<'l, B: ArrivingBody>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
         body: &mut RequestBody<'_, B>,
-    ) -> Result<Located<'l>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Located<'l>, RequestError> {
         let dispatcher = admitted.dispatcher;
         let namespace = admitted.namespace_id();
         let shard = dispatcher

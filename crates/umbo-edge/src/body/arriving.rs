@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http_body::Body;
 use tokio::time::{Instant, timeout};
 
 use super::{BodyError, InFlightCounter, next_piece};
+use crate::body::ArrivingBody;
 use crate::bounds::{CROWDED_PAUSE_MAX, CROWDED_RATE_MIN, FREE_LEN};
 use crate::limits::bytes_min;
 use crate::memory::{CallerMemory, Full, MemoryPermit};
@@ -157,16 +157,12 @@ impl BodyPace {
     }
 
     /// Waits for the next bytes of a body; `None` at its end. `held` is the memory of the bytes before.
-    pub async fn next<B>(
+    pub async fn next<B: ArrivingBody>(
         &mut self,
         body: &mut B,
         held: Option<&MemoryPermit>,
         room: &BodyRoom<'_>,
-    ) -> Result<Option<Bytes>, BodyError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<Option<Bytes>, BodyError> {
         if let Some(ready) = next_piece(body).now_or_never() {
             return self.came(ready?);
         }
@@ -234,7 +230,7 @@ mod tests {
     use std::sync::Arc;
 
     use futures_util::stream;
-    use http_body::Frame;
+    use http_body::{Body, Frame};
     use http_body_util::StreamBody;
 
     use super::*;
