@@ -5,8 +5,10 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, Object, Type};
 
 use crate::time_to_live::{self, TimeToLive};
+use crate::whole_number;
 
 /// A namespace.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceInfo {
     /// Name.
@@ -22,10 +24,8 @@ pub struct NamespaceInfo {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<u16>,
     /// What a request to create it or to change its settings did; absent elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<NamespaceChange>,
     /// How large it is; absent in answers to changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<NamespaceSize>,
     /// Settings.
     #[serde(flatten)]
@@ -41,17 +41,12 @@ pub struct NamespaceSize {
     /// Bytes of their keys and values, plus about 20 bytes for each row.
     pub bytes: u64,
     /// Bytes saved by compression; `bytes` does not include them. Absent if 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "whole_number::is_zero")]
     pub bytes_saved: u64,
     /// Shards whose rows are not counted: the server has no report of them, or the report named only their thousand
     /// largest namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_shards: Vec<u16>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl NamespaceSize {
@@ -92,10 +87,10 @@ pub enum NamespaceState {
 }
 
 /// The settings of a namespace.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceSettings {
     /// Default time to live of rows, in seconds. If absent, they do not expire.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub default_ttl: Option<u64>,
     /// Default durability of writes.
@@ -105,7 +100,6 @@ pub struct NamespaceSettings {
     #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
     pub compression: CompressionSetting,
     /// How long the previous version is kept after an activation, in seconds. Default: one day.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub versions_kept_for: Option<u64>,
     /// How rows are written. Default: `exact`.
@@ -114,44 +108,28 @@ pub struct NamespaceSettings {
 }
 
 /// Settings of a namespace in a request. An absent field changes nothing; null sets the default.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
     /// Default time to live of rows; null: they do not expire.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "time_to_live::named"
-    )]
+    #[serde(default, deserialize_with = "time_to_live::named")]
     #[schema(value_type = Option<TimeToLive>)]
     pub default_ttl: Option<Option<u64>>,
     /// Default durability of writes; null: `sync`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "named_durability"
-    )]
+    #[serde(default, deserialize_with = "named_durability")]
     #[schema(value_type = Option<DurabilitySetting>)]
     pub durability: Option<Option<DurabilitySetting>>,
     /// How values are kept that are written from now on; null: `off`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "named_compression"
-    )]
+    #[serde(default, deserialize_with = "named_compression")]
     #[schema(value_type = Option<CompressionSetting>)]
     pub compression: Option<Option<CompressionSetting>>,
     /// How long the previous version is kept for a rollback. It takes space, and every write goes to it too. Applies
     /// from the next activation on; null: one day.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "time_to_live::named"
-    )]
+    #[serde(default, deserialize_with = "time_to_live::named")]
     #[schema(value_type = Option<TimeToLive>)]
     pub versions_kept_for: Option<Option<u64>>,
     /// How rows are written: fixed at the creation. Only Cassandra has `fast`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteSetting>,
 }
 
@@ -300,6 +278,7 @@ pub struct NamespaceRemoving {
 }
 
 /// A token, without its secret.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenInfo {
     /// Id, the middle part of the token.
@@ -313,7 +292,6 @@ pub struct TokenInfo {
     /// When it was created, in milliseconds since the Unix epoch.
     pub created_at: u64,
     /// When it expires, in milliseconds since the Unix epoch. Absent if never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     /// `file` for a token of the token file, `store` for one made with the admin API.
     pub source: String,
@@ -336,6 +314,7 @@ pub struct TokenList {
 }
 
 /// A token to create.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
@@ -346,15 +325,10 @@ pub struct NewToken {
     #[schema(schema_with = grants)]
     pub grants: Vec<String>,
     /// Highest criticality it may claim. Default: `sheddable-plus`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(critical-plus|critical|sheddable-plus|sheddable)$")]
     pub criticality_max: Option<String>,
     /// Lifetime of the token. If absent, it does not expire.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "time_to_live::nullable"
-    )]
+    #[serde(default, deserialize_with = "time_to_live::nullable")]
     #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
 }
@@ -384,17 +358,16 @@ pub struct CreatedToken {
 }
 
 /// State of a shard.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardInfo {
     /// Number.
     pub shard: u16,
     /// Name of its node. Absent if the server itself holds the shard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// `available`, `read-only` or `unavailable`.
     pub state: String,
     /// Why it is not available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Slots it owns.
     pub slots: u32,
@@ -406,10 +379,8 @@ pub struct ShardInfo {
     pub queued: u64,
     /// Median time of its calls that are not heavy over the last five seconds, from the permit to the answer, in
     /// milliseconds. Absent without calls.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
     /// 99th percentile of the same times.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
 }
 

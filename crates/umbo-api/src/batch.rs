@@ -21,20 +21,17 @@ pub struct MultiGetBody {
 }
 
 /// A key in a body: with exactly one of `pk` and `pk64`, and at most one of `sk` and `sk64`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFields {
     /// Partition key as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
     /// Sort key as text; empty if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
 }
 
@@ -59,6 +56,7 @@ impl KeyFields {
 }
 
 /// A line of the answer to a multi-get.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MultiGetRow {
     /// Index of the key in the request.
@@ -69,7 +67,6 @@ pub struct MultiGetRow {
     #[serde(flatten)]
     pub row: JsonRow,
     /// What happened, if the status is neither 200 nor 404.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
 
@@ -152,60 +149,47 @@ pub struct WriteLine<'a> {
 }
 
 /// A line of a batch write. Exported rows are such lines.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = WriteLine)]
 pub struct WriteLineSchema {
     /// What to do. Default: `put`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<WriteOp>,
     /// Partition key as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
     /// Sort key as text; empty if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
     /// Value as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub v: Option<String>,
     /// Value as base64url.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub v64: Option<String>,
     /// Time to live.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
     /// Expiry, in milliseconds since the Unix epoch. An expired row is skipped; in an atomic batch, it causes the whole
     /// batch to be refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1_000_000_000_000_u64, maximum = 253_402_300_799_999_u64)]
     pub expires_at: Option<u64>,
     /// Media type.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// Content encoding.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
     /// Number that an `inc` adds. An absent row counts as 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<i64>,
     /// Condition on the current version.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub if_match: Option<MatchField>,
     /// `"*"`: the write is applied only if the row is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub if_none_match: Option<MatchField>,
     /// Version of an exported row. Ignored: a write gets a new version.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }
 
 /// A line of the answer to a batch write.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WriteRow {
     /// Index of the line in the request, from 0; blank lines do not count.
@@ -214,20 +198,16 @@ pub struct WriteRow {
     /// `error`.
     pub status: u16,
     /// Why nothing was written without a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
     /// Version given to the write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// The new number after an `inc`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<i64>,
     /// Whether the answer repeats that to an earlier request with the same idempotency key, and nothing was applied
     /// now.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
     /// What happened, if the write was not applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<WriteRowError>,
 }
 
@@ -240,6 +220,7 @@ pub enum Skipped {
 }
 
 /// Why a line of a batch write was not applied.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WriteRowError {
     /// As in a problem.
@@ -248,10 +229,8 @@ pub struct WriteRowError {
     /// What happened.
     pub detail: String,
     /// Number of the shard concerned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// Current `ETag` of the row, on a failed condition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
     /// Whether the write took effect.
     pub outcome: Outcome,
@@ -267,28 +246,12 @@ pub struct BatchEnd {
     /// Rows that failed.
     pub failed: u64,
     /// Rows skipped because they had expired. Absent if 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "whole_number::is_zero")]
     pub skipped: u64,
     /// Request units charged, the same as in `Umbo-RU`.
     #[serde(default)]
     #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// The last line of the answer to a batch.
@@ -299,54 +262,33 @@ pub struct BatchEndLine {
 }
 
 /// Body of a scan; every field may be absent, and so may the body.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScanBody {
     /// Number of segments of the namespace, for parallel readers. Default: 1.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1, maximum = 4096)]
     pub segments: Option<u32>,
     /// Index of the segment to read: from 0, below `segments`. Default: 0.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(maximum = 4095)]
     pub segment: Option<u32>,
     /// Maximum number of rows of this page. Unlimited if absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
     /// The page ends with the row that reaches this many bytes. Default: 2 MiB; at most 1 GiB.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     pub max_bytes: Option<u64>,
     /// Cursor of the previous page; `segments` and `segment` must be absent or the same as before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Leave the values out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_only: Option<bool>,
     /// Number of the version to read: it is live, kept or ready. Default: the version of the cursor, or else the live
     /// one.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1)]
     pub version: Option<u32>,
 }

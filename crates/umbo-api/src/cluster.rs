@@ -19,6 +19,7 @@ pub struct ClusterStatus {
 }
 
 /// One node.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
     /// Name in the cluster's map, or host if the engine has no map.
@@ -28,21 +29,16 @@ pub struct NodeInfo {
     /// Whether it is reachable.
     pub reachable: bool,
     /// Why it is not reachable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Version of the map that the node uses. Absent until it has reported it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_version: Option<u64>,
     /// Its shards by the dispatcher's map, in order. Empty for a node of Cassandra, where each row has copies on several.
     pub shards: Vec<u16>,
     /// Requests of this dispatcher that it has not answered. Absent if they are not counted by node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
     /// Clock of the dispatcher minus clock of the node, in milliseconds. Absent until the node has reported its time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
     /// Version of its program. Absent until the node has reported it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_version: Option<String>,
 }
 

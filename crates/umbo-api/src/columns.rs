@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Columns of CSV and Parquet.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TableColumns {
@@ -11,7 +12,6 @@ pub struct TableColumns {
     #[serde(default = "default_pk")]
     pub pk: String,
     /// Column of the sort key. Default: `sk`, if the table has this column.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// The value.
     #[serde(default)]

@@ -75,22 +75,19 @@ pub struct FleetList {
 }
 
 /// What a server answered.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FleetAnswer {
     /// The server.
     pub process: FleetProcess,
     /// Why it did not answer now: it cannot be reached, a certificate was refused, it refused the question, or it was not
     /// heard in time. Absent if it answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// HTTP status of its answer. Absent if it has never answered this question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// When it answered, in milliseconds since the Unix epoch. For a server that is away: its last answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<u64>,
     /// The body of its answer from the same route: JSON, or its text as a string. By `status`, it may be a problem.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub answer: Option<Box<RawValue>>,
 }

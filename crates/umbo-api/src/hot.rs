@@ -25,6 +25,7 @@ pub enum HotKind {
 }
 
 /// A key that is read: one row, or one page of rows that is requested repeatedly.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotKeyName {
     /// Opaque; names the key in `/admin/v1/hot/pinned/id/{id}` and `/admin/v1/hot/blocked/id/{id}`, on every
@@ -37,16 +38,12 @@ pub struct HotKeyName {
     /// Whether it is a row or a range.
     pub kind: HotKind,
     /// Partition key as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
     /// Sort key as text; of a row only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url; of a row only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
 }
 
@@ -127,24 +124,21 @@ impl HotList {
 }
 
 /// How a key is put on a list. Absent fields have their defaults.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotListingSpec {
     /// The reason, shown in the list: one line of at most 256 bytes. Refusals do not contain it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     pub reason: Option<String>,
     /// For how long. If absent, until the key is removed from the list.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "time_to_live::nullable"
-    )]
+    #[serde(default, deserialize_with = "time_to_live::nullable")]
     #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
 }
 
 /// The entry of a key in a list.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotListing {
     /// Caller who listed the key.
@@ -152,10 +146,8 @@ pub struct HotListing {
     /// When it was listed, in milliseconds since the Unix epoch.
     pub at: u64,
     /// When it ends, in milliseconds since the Unix epoch. Absent if never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -182,6 +174,7 @@ pub struct HotCaller {
 }
 
 /// A key that is hot, pinned or blocked.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotKeyInfo {
     /// The key.
@@ -211,10 +204,8 @@ pub struct HotKeyInfo {
     /// Callers that read it most, largest first; eight at most.
     pub callers: Vec<HotCaller>,
     /// Its entry among the pinned keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<HotListing>,
     /// Its entry among the blocked keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<HotListing>,
 }
 
@@ -268,23 +259,20 @@ pub struct HotReport {
 }
 
 /// A source of a shard's busy time: a caller, an operation, a namespace and a partition.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BusySourceInfo {
     /// Its share of the shard's busy time, of 1; from samples.
     pub share: f64,
     /// Name of the caller that pays; absent for Umbo's own work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// What the caller does, like `put` or `range`.
     pub operation: String,
     /// Name of the namespace; absent if it is one of Umbo's or was removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Partition key as text. Absent for work in several partitions, and for all smaller partitions of the caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
 }
 

@@ -127,24 +127,21 @@ impl fmt::Display for LoadState {
 }
 
 /// Bounds that a version must meet to become ready. Otherwise the load fails.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGuards {
     /// Largest allowed difference from the live version's number of rows, as a fraction of it. Default: 0.3. Not
     /// checked if the live version has no rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub rows_change_max: Option<f64>,
     /// Minimum number of rows of the version.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional_int64"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional_int64")]
     pub rows_min: Option<u64>,
 }
 
 /// Body of a request to create a load.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -157,18 +154,10 @@ pub struct LoadSpec {
     pub mode: LoadMode,
     /// Instant of the data: rows of the load do not replace newer writes. Default and maximum: the creation of the
     /// load. Not allowed in mode `replace`: its data must be read after the load was created.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional_int64"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional_int64")]
     pub as_of: Option<u64>,
     /// Number of rows of all parts. With another number, the load fails; in mode `merge`, before any row is applied.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional_int64"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional_int64")]
     pub expected_rows: Option<u64>,
     /// Fraction of the rows, from 0 to 1, that may be rejected, apart from blocked keys. Above it, the load fails.
     /// Default: 0.
@@ -176,24 +165,22 @@ pub struct LoadSpec {
     #[schema(minimum = 0, maximum = 1)]
     pub max_reject_ratio: f64,
     /// Columns of CSV and Parquet. Default: `pk`, `sk` and `v`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<TableColumns>,
     /// Whether rows of the load replace newer rows too. Not in mode `replace`.
     #[serde(default)]
     pub force: bool,
     /// In mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, rejected
     /// rows never fail it, and imports are counted separately from other loads. No effect with `expected_rows`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub import: bool,
     /// In mode `replace`: bounds that the version must meet to become ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guards: Option<LoadGuards>,
     /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
     /// In mode `replace`: whether rows keep the versions (`ETag`s) of their export. Only for a namespace without rows. A
     /// row without a version, or with one of the future, is rejected.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_row_versions: bool,
 }
 
@@ -205,23 +192,8 @@ impl LoadSpec {
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 /// A part of a load.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartInfo {
     /// Its number.
@@ -230,23 +202,18 @@ pub struct PartInfo {
     /// Bytes kept, as sent.
     pub bytes: u64,
     /// SHA-256 of all its bytes as sent, in hexadecimal. Absent until it is complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// Media type.
     pub content_type: String,
     /// Content coding. Absent if uncompressed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coding: Option<String>,
     /// Whether all its bytes are kept.
     pub complete: bool,
     /// Rows in it, including rejected ones. Absent until they are counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
     /// Rows of it that were rejected so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<u64>,
     /// Rows of it that were applied, skipped or rejected so far. Absent until it is read for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
 }
 
@@ -260,6 +227,7 @@ pub struct LoadShard {
 }
 
 /// A load.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -281,13 +249,11 @@ pub struct LoadInfo {
     /// Caller who created it; the work is charged to it.
     pub created_by: String,
     /// When it ended. Absent until then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
     /// Its parts, by number. Empty in the list of loads.
     #[serde(default)]
     pub parts: Vec<PartInfo>,
     /// Rows in all its parts, including rejected ones. Absent until they are counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_total: Option<u64>,
     /// Rows applied: stored or removed.
     #[serde(default)]
@@ -302,15 +268,12 @@ pub struct LoadInfo {
     #[serde(default)]
     pub shards: Vec<LoadShard>,
     /// Why it failed or waits, or, in the list, why its rows cannot be counted now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Expected number of rows of all parts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_rows: Option<u64>,
     /// Fraction of the rows that may be rejected.
     pub max_reject_ratio: f64,
     /// Columns of CSV and Parquet. Absent if the load was created without them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<TableColumns>,
     /// Whether its rows replace newer rows too.
     #[serde(default)]
@@ -321,19 +284,16 @@ pub struct LoadInfo {
     /// Whether no row is applied until it is resumed.
     pub paused: bool,
     /// In mode `replace`: number of the version that it builds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
     /// In mode `replace`: bounds that the version must meet to become ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guards: Option<LoadGuards>,
     /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
     /// In mode `replace`: whether rows keep the versions of their export. Absent once the load has ended.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_row_versions: bool,
     /// Whether nothing was changed because it was a dry run. Absent otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }
 
@@ -343,7 +303,7 @@ pub struct LoadList {
     /// The loads, without their parts.
     pub loads: Vec<LoadInfo>,
     /// Number of loads that did not fit in the list.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "whole_number::is_zero")]
     pub left_out: u64,
 }
 
@@ -357,6 +317,7 @@ pub struct SealBody {
 }
 
 /// A line of the rejects of a load.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RejectLine {
     /// Number of the part.
@@ -366,10 +327,8 @@ pub struct RejectLine {
     /// Why the row was rejected.
     pub reason: String,
     /// The bytes of the row as text, at most 4 KiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The same as base64url without padding, if they are not text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b64: Option<String>,
 }
 

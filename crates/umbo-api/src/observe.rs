@@ -175,6 +175,7 @@ impl EventKind {
 }
 
 /// A change by an operator, or an incident.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Identifies the event. A change has the same id on every server. 0 until an id is given.
@@ -190,16 +191,12 @@ pub struct Event {
     /// Description.
     pub text: String,
     /// Caller who made the change. Absent if no caller did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Reason for the change, from the header `Umbo-Reason` of its request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The state before, at most 1,024 bytes. Absent if there was no such state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// The state afterwards, at most 1,024 bytes. Absent if there is no such state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 

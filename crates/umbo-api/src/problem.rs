@@ -35,12 +35,12 @@ impl Outcome {
 }
 
 /// Whether and when to repeat a request.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Retry {
     /// Whether the same request may be repeated without fear of applying it twice.
     pub safe: bool,
     /// How long to wait first, in milliseconds. Absent if waiting does not help.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
 }
 
@@ -56,6 +56,7 @@ pub struct QuotaLimit {
 }
 
 /// The body of every refusal and failure.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// `/v1/errors/{code}`; this path on the server explains the code.
@@ -68,39 +69,28 @@ pub struct Problem {
     /// What happened this time.
     pub detail: String,
     /// What the refusal concerns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// Name of the policy that rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// What that policy allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<QuotaLimit>,
     /// Requested rate under that limit over about the last second, in units a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Quantity>,
     /// Request units that the overload of a shard adds to the price and that the policy does not cover. Absent if the
     /// plain price was rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub penalty: Option<Quantity>,
     /// Number of the shard concerned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// The tier that was shed: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// Why it was shed. By the shard's queue: `queue-delay`, `queue-length`, `queue-work` or `queue-displaced`.
     /// `latency-ratio`: the shard is under pressure, and the caller has used its allowed share of the shard's time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
     /// The token to be created, if it is unknown whether it was created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// Whether a write took effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// Whether and when to repeat.
     pub retry: Retry,
@@ -109,7 +99,6 @@ pub struct Problem {
     pub request_id: String,
     /// Command that shows an operator why the request was refused. Absent for `key-not-found` and
     /// `precondition-failed`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 

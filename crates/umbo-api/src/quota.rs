@@ -22,6 +22,7 @@ pub use usage::{
 };
 
 /// A policy as it is written: the requests that it counts, the unit, and the limit.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
@@ -49,24 +50,19 @@ pub struct PolicySpec {
     pub rate: Quantity,
     /// Maximum units at once after idle time: at least 1 and the amount of one `refill`, up to 5 × 10¹⁰, of bytes 10¹⁵.
     /// Default: one second of `rate`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Quantity>,
     /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`. Default: `50ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
     /// `pod` if a bucket counts the requests of one dispatcher, `fleet` if it counts the requests of all dispatchers
     /// together, `shard` if it counts requests of all dispatchers to one storage shard. Default: `shard` if `per` contains
     /// `shard`, otherwise `pod`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(pod|shard|fleet)$")]
     pub scope: Option<String>,
     /// `enforce` or `shadow`. Default: `enforce`. `shadow` rejects nothing, and counts the requests that it would
     /// reject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(enforce|shadow)$")]
     pub mode: Option<String>,
     /// HTTP status of a rejection: 429 (default) or 419.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 419, maximum = 429)]
     pub status: Option<u16>,
     /// Other limits for some of the buckets. The most specific matching one applies.
@@ -106,23 +102,19 @@ impl PolicySpec {
 ///
 /// In a pattern, each `*` matches any run of characters. A pattern over `user`, `session` or `org` matches no request
 /// that lacks it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MatchSpec {
     /// Pattern over the name of the caller that pays.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Pattern over the namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Pattern over the user the caller calls for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Pattern over the session the caller calls in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Pattern over the organisation the caller calls for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
     /// Operations of the data plane (`get`, `put`, `delete`, `range`, `delete-range`, `multi-get`, `batch-write`,
     /// `scan`). Default: all. Not in an override.
@@ -162,6 +154,7 @@ impl MatchSpec {
 }
 
 /// Another limit for the buckets that match.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
@@ -171,7 +164,6 @@ pub struct OverrideSpec {
     /// As in the policy.
     pub rate: Quantity,
     /// As in the policy. Default: one second of this `rate`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Quantity>,
 }
 
@@ -199,6 +191,7 @@ impl PolicySource {
 }
 
 /// A policy in effect.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyInfo {
     /// The policy, with its defaults written out.
@@ -206,7 +199,6 @@ pub struct PolicyInfo {
     /// Its origin.
     pub source: PolicySource,
     /// Version: the `ETag` without its quotes. Only of stored policies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// Its counters on this dispatcher.
     pub counters: PolicyCounters,
@@ -233,18 +225,16 @@ pub struct PolicyList {
 }
 
 /// Effect of a change of a stored policy, made or tried in a dry run.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyChange {
     /// Name.
     pub name: String,
     /// The policy of this name in effect before. Absent if no policy had it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PolicySpec>,
     /// The policy of this name in effect afterwards. Absent if no policy has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<PolicySpec>,
     /// Version of the stored policy afterwards; absent in a dry run and after a removal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// Whether nothing was changed because it was a dry run.
     pub dry_run: bool,

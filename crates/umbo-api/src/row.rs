@@ -14,43 +14,32 @@ use crate::json_line;
 use crate::path::{KeyEncoding, base64url};
 
 /// A row as the server writes it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JsonRow {
     /// Partition key as text; in scans and multi-gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
     /// Sort key as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
     /// Version; the `ETag` without its quotes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// Expiry, in milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     /// Media type, if stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// Content encoding, if stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
     /// Length of the value in bytes, if only keys were requested or the value is a large one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// SHA-256 of a large value, in hexadecimal. The row does not contain the value of `bytes` bytes: a get returns it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large: Option<Box<str>>,
     /// Value as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v: Option<String>,
     /// Value as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v64: Option<String>,
 }
 

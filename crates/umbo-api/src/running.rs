@@ -4,23 +4,20 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A request that runs.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunningRequest {
     /// Its id, sent in `Umbo-Request-Id` of its answer.
     pub id: String,
     /// Its caller. Absent until the caller is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Its operation.
     pub operation: String,
     /// Its namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its shard, if it concerns only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// Its tier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criticality: Option<String>,
     /// Milliseconds since it began.
     pub age_ms: u64,
@@ -29,7 +26,6 @@ pub struct RunningRequest {
     /// Request units charged so far; while it waits, the estimate.
     pub ru: f64,
     /// Name of its dispatcher; absent in the list of one dispatcher.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatcher: Option<String>,
 }
 

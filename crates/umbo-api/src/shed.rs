@@ -64,6 +64,7 @@ pub struct ShardOverload {
 }
 
 /// Shares of callers in the busy time of a shard.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardBusy {
     /// Longest recent busy time of a second, in milliseconds.
@@ -73,17 +74,15 @@ pub struct ShardBusy {
     /// Callers of the previous second.
     pub callers: u64,
     /// Fair share of each caller: the capacity divided by the callers. Absent with fewer than two callers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ms: Option<f64>,
     /// Minimum busy time of a heavy read, in milliseconds. Absent while no read is heavy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_read_ms: Option<f64>,
     /// The same for writes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_write_ms: Option<f64>,
 }
 
 /// Service times of one class of operation at one shard.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClassLatency {
     /// `point-read`, `multi-read`, `range`, `scan`, `point-write` or `bulk-write`.
@@ -94,13 +93,10 @@ pub struct ClassLatency {
     #[serde(default)]
     pub pressure: f64,
     /// The normal p95 divided by the p95 of the short window: about 1 is healthy. Absent while either is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// p95 of the short window, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<f64>,
     /// Normal p95: of the last minutes without pressure, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal_p95_ms: Option<f64>,
     /// Store calls in the short window.
     pub samples: u32,
@@ -109,6 +105,7 @@ pub struct ClassLatency {
 }
 
 /// One tier at one shard.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TierOverload {
     /// Name.
@@ -121,7 +118,6 @@ pub struct TierOverload {
     pub penalty_above: f64,
     /// Busy milliseconds of a second above which a caller is refused. It applies to callers above their fair share, or
     /// to all if no caller is. Absent while no caller is held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_to_ms: Option<f64>,
     /// Requests that wait for the shard.
     pub waiting: u64,
@@ -148,6 +144,7 @@ pub struct ShardQueue {
 
 /// One overload of one shard. It begins with the tick that finds pressure or a shed request, and ends once there is
 /// neither and all prices are plain again.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpisodeInfo {
     /// Number, from 1.
@@ -164,7 +161,6 @@ pub struct EpisodeInfo {
     #[serde(default)]
     pub pressure_max: f64,
     /// The highest tier with a raised price. Absent if no price was raised yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier_max: Option<String>,
     /// The latency ratio of the class when it began.
     pub ratio: f64,

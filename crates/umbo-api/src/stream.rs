@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use crate::problem::Problem;
 use crate::row::JsonRow;
 use crate::ru::Ru;
+use crate::whole_number;
 
 /// Why a page ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,22 +32,21 @@ pub enum EndCause {
 }
 
 /// How a page ended.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct End {
     /// Whether more rows may follow.
     pub more: bool,
     /// Where to continue. Present if and only if `more` is true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Why the page ended.
     pub why: EndReason,
     /// Why the page ended before its bounds were reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<EndCause>,
     /// Rows in this page.
     pub rows: u64,
     /// Expired rows: they were read and charged, and are not in this page.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "whole_number::is_zero")]
     #[schema(required = false)]
     pub expired: u64,
     /// Bytes of keys and values in this page.
@@ -58,14 +58,6 @@ pub struct End {
     pub ru: Ru,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 /// The line that ends a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EndLine {
@@ -74,12 +66,12 @@ pub struct EndLine {
 }
 
 /// The line that ends a page that failed half-way; the connection is aborted after it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorLine {
     /// What happened.
     pub error: Problem,
     /// Where to continue: after the rows before this line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Request units charged for the part of the page that was read.
     #[serde(default)]

@@ -56,6 +56,7 @@ pub struct VersionShard {
 }
 
 /// A version of a namespace.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionInfo {
     /// Its number; never given twice in a namespace. Version 1 holds the rows from before the first load of mode
@@ -64,17 +65,14 @@ pub struct VersionInfo {
     /// Its state.
     pub state: VersionState,
     /// Load that built it. Absent for version 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
     /// Rows that it has now, in the shards that have reported.
     pub rows: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
     /// When it was last activated. Absent if never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activated_at: Option<u64>,
     /// When a kept version is dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_until: Option<u64>,
     /// The rows that were read back, by shard, when its load had built it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -91,6 +89,7 @@ pub struct VersionList {
 }
 
 /// Effect of an activation, rollback or removal of a version.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionChange {
     /// Number of the live version before.
@@ -101,6 +100,5 @@ pub struct VersionChange {
     #[serde(default)]
     pub dropped: Vec<u32>,
     /// Whether nothing was changed because it was a dry run. Absent otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }

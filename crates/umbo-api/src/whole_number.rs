@@ -18,6 +18,14 @@ pub(crate) fn of_double(number: f64) -> Option<u64> {
     is_whole.then_some(number as u64)
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+pub(crate) const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 struct Whole;
 
 impl<'de> Visitor<'de> for Whole {

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use crate::quota::ExplainBreakdown;
 
 /// Record of a request. Every refused, failed or slow request leaves a record, and so does a sample of all others.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "id": "5f3a9c01000000000007", "at_ms": 1_790_000_000_000_u64, "operation": "get", "namespace": "demo",
@@ -27,22 +28,16 @@ pub struct RequestExplanation {
     /// Its operation.
     pub operation: String,
     /// The namespace, if it was found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Caller who paid or would have paid. Absent if the caller was not known yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Caller by its token, if another caller paid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called_by: Option<String>,
     /// The tier in effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criticality: Option<String>,
     /// Status of the answer. Absent if the client left before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Error code of the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// `served`, `refused`, `rejected` (a quota), `shed` (an overload), `failed` or `abandoned` (its client left).
     pub outcome: String,
@@ -56,44 +51,32 @@ pub struct RequestExplanation {
     pub phases: Vec<PhaseTime>,
     /// Estimate of its cost, in request units. For a request that the queue of a shard shed, neither cost nor policies
     /// are recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_ru: Option<f64>,
     /// Request units charged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_ru: Option<f64>,
     /// Parts of the estimate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ru_parts: Option<ExplainBreakdown>,
     /// Factor on the price by an overload. Absent for the plain price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_multiplier: Option<f64>,
     /// Every policy that counted it, with its bucket at the end of the request.
     pub policies: Vec<AskedPolicy>,
     /// The queue of its shard at that moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueMoment>,
     /// Pressure of its shard, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<f64>,
     /// How a read was answered: `hit`, `collapsed`, `miss` or `bypass`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
     /// Number of the shard, if it concerned only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// The shard node that has this shard now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Number of attempts at the shard node. Absent if no node was asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u8>,
     /// Detail of the answer, at most 240 bytes. Absent if the other fields tell it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Number of older records with the same id; a client may choose its ids.
     pub older: u16,
     /// The row that the record was read from. Absent if the answering server has it in memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptRecord>,
     /// What happened, and what to do about it.
     pub text: String,
@@ -121,6 +104,7 @@ pub struct PhaseTime {
 }
 
 /// Verdict of a policy on a request. Amounts are in its unit.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AskedPolicy {
     /// Its name.
@@ -140,10 +124,8 @@ pub struct AskedPolicy {
     /// the policy is not enforced.
     pub verdict: String,
     /// Requested units a second. Only for the policy that rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<f64>,
     /// Time until the balance covers the cost, in milliseconds. Absent if it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
 
@@ -159,6 +141,7 @@ pub struct QueueMoment {
 }
 
 /// Why a caller was refused lately.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "caller": "crawler", "window_ms": 900_000, "kept_for_ms": 3_600_000,
@@ -169,7 +152,6 @@ pub struct QueueMoment {
 }))]
 pub struct CallerRefusals {
     /// The caller that was asked for. Absent if none was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Period of the counts, in milliseconds: whole minutes, including the one under way.
     pub window_ms: u64,
@@ -186,20 +168,18 @@ pub struct CallerRefusals {
 }
 
 /// A reason for refusals of a caller.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalReason {
     /// The caller that was refused. Only if none was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// The error code; `client-left` if the client did not wait for the answer.
     pub code: String,
     /// Number of refusals.
     pub count: u64,
     /// The policy that rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// The shard concerned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// When it last occurred, in milliseconds since the Unix epoch.
     pub last_at_ms: u64,

@@ -55,7 +55,7 @@ pub struct LoadRecord {
     #[serde(default)]
     pub force: bool,
     /// Whether it is the import of a file.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub import: bool,
     /// How many parts it has, once it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,16 +74,8 @@ pub struct LoadRecord {
     pub creation: Option<CreationKey>,
     /// Whether its rows keep the versions of their export; false once it has ended. A process of an earlier version
     /// refuses a record with this field.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_row_versions: bool,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 /// The identity of a creation, to recognise its repetition.

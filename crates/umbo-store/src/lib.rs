@@ -10,6 +10,7 @@ mod backup;
 mod by_key;
 mod call;
 mod capabilities;
+mod commit_view;
 #[cfg(feature = "testing")]
 mod compressed_store;
 pub mod compression;
@@ -45,11 +46,12 @@ pub use backup::{BACKUP_IDLE, BackupRequest};
 pub use by_key::ByKey;
 pub use call::{CallContext, CommitTime};
 pub use capabilities::{Capabilities, VersionOrder};
+pub use commit_view::{CommitView, StoredRow};
 #[cfg(feature = "testing")]
 pub use compressed_store::CompressedStore;
 pub use dataset_group::DatasetGroup;
 pub use dataset_groups::DatasetGroups;
-pub use decision::{CommitView, StoredRow, decide};
+pub use decision::decide;
 pub use error::{Outcome, StoreError, WriteError};
 pub use fencing_tokens::{FencingToken, FencingTokens};
 pub use give_way::{GIVES_WAY_EVERY, give_way};

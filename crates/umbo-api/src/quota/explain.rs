@@ -9,6 +9,7 @@ use crate::quantity::Quantity;
 use crate::whole_number;
 
 /// A request to explain. It is neither executed nor charged. Fields that do not belong to the operation are refused.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"operation": "range", "pk": "listing-7", "limit": 100}))]
@@ -20,43 +21,26 @@ pub struct ExplainBody {
     )]
     pub operation: String,
     /// Partition key as text; of a get, put, delete, range or delete-range.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
     /// Sort key as text; of a get, put or delete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
     /// Maximum rows; of a range, delete-range or scan.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
     /// Maximum bytes of keys and values; of a range or scan.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     pub max_bytes: Option<u64>,
     /// Length of the value of a put or of the body of a batch write, in bytes.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     pub bytes: Option<u64>,
     /// Whether it has an idempotency key. The record of the key is charged as written bytes. Of a put, touch,
     /// increment, delete or batch write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
     /// Keys of a multi-get or batch write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -131,6 +115,7 @@ pub struct ExplainShard {
 }
 
 /// A bucket that would count a request.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainPolicy {
     /// Name of the policy.
@@ -144,7 +129,6 @@ pub struct ExplainPolicy {
     /// Owner of the bucket, like `caller=search namespace=listings`; `everything` for the only bucket.
     pub label: String,
     /// Number of the bucket's shard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// Units a second in the long run.
     pub rate: Quantity,

@@ -7,6 +7,7 @@ use super::{PolicySpec, object};
 use crate::whole_number;
 
 /// A policy to replay against the recorded requests of this dispatcher, or against the kept usage of all.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateBody {
@@ -15,16 +16,13 @@ pub struct SimulateBody {
     pub policy: PolicySpec,
     /// How far to go back, in seconds. Default: the whole record of this dispatcher, up to an hour. More than an hour
     /// replays the kept usage of all dispatchers, up to 35 days.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_number::optional"
-    )]
+    #[serde(default, deserialize_with = "whole_number::optional")]
     #[schema(minimum = 1)]
     pub last_seconds: Option<u64>,
 }
 
 /// Results of the policy.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulateAnswer {
     /// The policy, with its defaults written out.
@@ -38,7 +36,6 @@ pub struct SimulateAnswer {
     /// By bucket, the most rejected first; at most 1,000.
     pub rows: Vec<SimulateRow>,
     /// Range of the rejected amount of all buckets. Only for kept usage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<SimulatedRange>,
     /// Known gaps in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -46,6 +43,7 @@ pub struct SimulateAnswer {
 }
 
 /// Results of one bucket.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulateRow {
     /// Owner of the bucket, like `caller=search namespace=listings`; `everything` for the only bucket.
@@ -59,11 +57,11 @@ pub struct SimulateRow {
     /// Amount that would have been rejected, in the unit of the policy; the least, if there is a range.
     pub rejected_amount: f64,
     /// Range of the rejected amount. Only for kept usage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<SimulatedRange>,
 }
 
 /// Amount that a policy would have rejected, as kept usage tells it: in the unit of the policy.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulatedRange {
     /// Amount that it would certainly have rejected.
@@ -72,7 +70,6 @@ pub struct SimulatedRange {
     pub highest: f64,
     /// Begin of the worst ten minutes of a bucket, in milliseconds since the Unix epoch.
     /// Absent if nothing would have been rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_at_ms: Option<u64>,
     /// Amount that the bucket would certainly have rejected in these ten minutes.
     pub worst_lowest: f64,

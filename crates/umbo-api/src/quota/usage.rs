@@ -112,6 +112,7 @@ pub struct ShardUsage {
 }
 
 /// Usage of the last days through all dispatchers, by caller or by other groups.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "from_ms": 1_790_000_400_000_u64,
@@ -130,7 +131,6 @@ pub struct UsageHistory {
     pub from_ms: u64,
     /// Begin of the first of these steps with a row at the home of Umbo's own records; absent if there is no row. Rows
     /// of a former home are not in the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ms: Option<u64>,
     /// Rows of a step and a dispatcher that are missing in the sums, or a part of them: they are damaged, or of a later
     /// version.
@@ -148,22 +148,19 @@ pub struct UsageHistory {
 }
 
 /// Usage of a group; only the fields that the request asks for name it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageHistoryRow {
     /// Day (`2026-11-27`) or month (`2026-11`) in UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<String>,
     /// Whether the answer has only a part of this day or month, because it has not ended or began before `from_ms`.
     #[serde(default)]
     pub partial: bool,
     /// The caller that paid; `(all others)` for the sum of callers that are not listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Name of the namespace at the time; `(all others)` for the sum of namespaces that are not listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// Requests admitted.
     pub requests: u64,

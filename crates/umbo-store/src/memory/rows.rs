@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use umbo_types::UploadId;
 
-use crate::decision::StoredRow;
+use crate::commit_view::StoredRow;
 use crate::request::SortRange;
 
 /// Rows of a partition by sort key. Plain bytes, since the bounds of a range may be longer than

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp, VersionClock};
 
 use crate::capabilities::VersionOrder;
+use crate::commit_view::StoredRow;
 use crate::dataset_groups::DatasetGroups;
-use crate::decision::{StoredRow, decide};
+use crate::decision::decide;
 use crate::error::WriteError;
 use crate::fencing_tokens::FencingTokens;
 use crate::large::ChunkRequest;

@@ -5,8 +5,8 @@ use umbo_types::{Key, LargeRef, NamespaceId, PartitionKey, Timestamp, Version, V
 
 use super::{MemoryShard, PartitionId};
 use crate::capabilities::VersionOrder;
+use crate::commit_view::{CommitView, StoredRow};
 use crate::dataset_group::DatasetGroup;
-use crate::decision::{CommitView, StoredRow};
 use crate::error::WriteError;
 use crate::idempotency::Idempotency;
 use crate::idempotency_record::IdempotencyRecord;
