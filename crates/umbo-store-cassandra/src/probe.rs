@@ -59,7 +59,11 @@ const fn advice(error: &PeerTlsError) -> &'static str {
             "if the cluster demands certificates of its clients, name a trusted one in cassandra.certificate and \
              cassandra.key"
         }
-        PeerTlsError::Connection(_) => "see whether the node serves CQL over TLS on this port",
+        // A reset may overtake the alert that tells why.
+        PeerTlsError::Connection(_) => {
+            "see whether the node serves CQL over TLS on this port; if the cluster demands certificates of its clients, \
+             name a trusted one in cassandra.certificate and cassandra.key"
+        }
     }
 }
 
