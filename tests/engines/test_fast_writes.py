@@ -157,3 +157,19 @@ def test_files_are_imported_whatever_their_length(servers, ns, folder):
     assert (folder / "rows.ndjson").stat().st_size > 8 * MIB
     run(servers[0], "kv", "import", ns.name, "rows.ndjson", folder=folder)
     assert len(ns.scan_all(keys_only=True)) == COUNT
+
+
+def test_a_restart_with_a_clock_that_is_set_wrong_hides_no_write(folder):
+    settings = {"store": {"engine": "cassandra", "shards": 4}, "cassandra": cassandra_node.settings(folder)}
+    with Server(folder / "one", settings) as server:
+        server.start().namespace("clocks", FAST)
+        for days in (0, 1, -2, 1):
+            server.kill()
+            server.clock.jump(days * 86_400)
+            ns = Namespace(server.start().client(), "clocks")
+            value = f"{days} days".encode()
+            assert ns.put("row", "s", value).status == 204
+            assert ns.get("row", "s").body == value, "a later version hides it"
+            assert ns.delete("row", "s").status == 204
+            assert ns.get("row", "s").status == 404, "a later version outlives it"
+            assert ns.put("row", "s", value).status == 204
